@@ -1,0 +1,41 @@
+# Every target sets up what it needs in a fresh clone; the second time there is nothing left to do.
+.DEFAULT_GOAL := help
+SETUP := pyproject.toml constraints.txt tools/setup.sh
+PYTHON ?= python3
+export PYTHON
+
+.PHONY: help serve test check format bench clean
+
+help:
+	@echo "make serve   start the server on the embedded default: http://127.0.0.1:8080"
+	@echo "make test    run the tests"
+	@echo "make check   formatting, lint, types"
+	@echo "make format  put the formatting right"
+	@echo "make bench   measure one million users beside a bare SortedList and sqlite3"
+
+serve: .venv/.run
+	@.venv/bin/laurels serve
+
+test: .venv/.dev
+	.venv/bin/pytest
+
+check: .venv/.dev
+	.venv/bin/ruff format --check
+	.venv/bin/ruff check
+	.venv/bin/mypy
+
+format: .venv/.dev
+	.venv/bin/ruff check --fix --quiet || true
+	.venv/bin/ruff format
+
+bench: .venv/.dev
+	.venv/bin/python bench/embedded.py
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/.run: $(SETUP)
+	@tools/setup.sh run
+
+.venv/.dev: $(SETUP)
+	@tools/setup.sh dev

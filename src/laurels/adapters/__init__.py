@@ -1,0 +1,1 @@
+"""The technologies behind the ports. Only `wiring` imports from here."""

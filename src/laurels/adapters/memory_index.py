@@ -1,0 +1,85 @@
+"""The index inside the process: one SortedRanking a ranking. Everything happens between two awaits, on one event
+loop, so every read is of one moment and no lock is needed.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+
+from laurels.adapters.sorted_ranking import SortedRanking
+from laurels.core.board import Ranking, RankStyle
+from laurels.errors import Unavailable
+from laurels.ports import Distribution, Found, Held, Page, Place, Placement, Row
+
+Name = tuple[int, str]
+
+
+class MemoryIndex:
+    def __init__(self) -> None:
+        self._live: dict[Name, SortedRanking] = {}
+        self._building: dict[Name, SortedRanking] = {}
+
+    async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]]) -> None:
+        name = (ranking.period_id, ranking.segment)
+        building = self._building[name] = SortedRanking(ranking)
+        try:
+            async for chunk in rows:
+                building.gather(chunk)
+            building.settle()
+            self._live[name] = building
+        finally:
+            del self._building[name]
+
+    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> list[Placement]:
+        building = self._building.get((ranking.period_id, ranking.segment))
+        if building is not None:
+            building.gather(rows)
+        return self._get(ranking).apply(rows, style)
+
+    async def drop(self, ranking: Ranking) -> None:
+        self._live.pop((ranking.period_id, ranking.segment), None)
+
+    def shortage(self, ranking: Ranking) -> int:
+        return self._get(ranking).shortage
+
+    async def refill(self, ranking: Ranking, best: Sequence[Row]) -> None:
+        self._get(ranking).refill(best)
+
+    async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
+        return self._readable(ranking).top(offset, limit, style)
+
+    async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
+        return self._readable(ranking).find(user_id, style)
+
+    async def around(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
+        return self._readable(ranking).around(user_id, above, below, style)
+
+    async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
+        held = self._readable(ranking)
+        return [held.place(user_id, style) for user_id in user_ids]
+
+    async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
+        return self._readable(ranking).distribution(buckets)
+
+    async def count(self, ranking: Ranking) -> int:
+        return self._readable(ranking).total
+
+    async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
+        return self._readable(ranking).is_outside(user_id)
+
+    async def held(self, ranking: Ranking, user_ids: Sequence[str]) -> list[Held | None]:
+        held = self._get(ranking)
+        return [held.held(user_id) for user_id in user_ids]
+
+    async def ranked_users(self, ranking: Ranking) -> list[str]:
+        return self._get(ranking).users()
+
+    def _get(self, ranking: Ranking) -> SortedRanking:
+        live = self._live.get((ranking.period_id, ranking.segment))
+        if live is None:
+            raise Unavailable("starting", "This ranking is being loaded. Try again in a moment.")
+        return live
+
+    def _readable(self, ranking: Ranking) -> SortedRanking:
+        live = self._get(ranking)
+        if live.is_short:
+            raise Unavailable("catching_up", "This ranking is being completed. Try again in a moment.")
+        return live

@@ -1,0 +1,291 @@
+"""One ranking in memory: two structures that always agree.
+
+`_keys` is a SortedList of byte keys (see core/order.py): position is rank, and a key alone tells score, time and
+user. `_held` maps every user to the version last taken over and the key in `_keys`; it also remembers users who are
+not in `_keys`, so that an old row can't bring them back.
+
+With a capacity only the best stay in `_keys`, plus a reserve, so that one who drops out is replaced at once. All
+users up to `_boundary` are in `_keys`, all others are outside. When the reserve runs low the ranking asks for the
+ledger's best rows (`shortage`), and while it can't fill its capacity it refuses to be read (`is_short`).
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
+
+from sortedcontainers import SortedList
+
+from laurels.core.board import Ranking, RankStyle
+from laurels.core.distribution import bucket_edges, decile_offsets
+from laurels.core.order import SCORE_BYTES, Order, after_score, decode_key, encode_key, encode_score
+from laurels.ports import Distribution, Found, Held, Page, Place, Placement, Row
+
+# Stands for a key: the user has a score and is outside the capacity.
+OUTSIDE = b""
+
+
+class SortedRanking:
+    def __init__(self, ranking: Ranking) -> None:
+        self.ranking = ranking
+        self._held: dict[str, tuple[int, bytes | None]] = {}
+        self._outside = 0
+        self._boundary: bytes | None = None
+        self._distinct: _DistinctScores | None = None
+        self._reserve = max(16, ranking.capacity // 4) if ranking.capacity else 0
+        self._keys = SortedList()
+
+    def gather(self, rows: Iterable[Row]) -> None:
+        """Take over rows before the ranking is first read. O(1) a row, for the sorting is left to `settle`."""
+        for row in rows:
+            held = self._held.get(row.user_id)
+            if held is None or row.version > held[0]:
+                self._held[row.user_id] = (row.version, self._key_of(row))
+
+    def settle(self) -> None:
+        """Sort what was gathered: from here on the ranking may be read and applied to. O(n log n)."""
+        self._keys = SortedList(key for _, key in self._held.values() if key is not None)
+        self._trim()
+
+    def apply(self, rows: Sequence[Row], style: RankStyle) -> list[Placement]:
+        """See Index.apply."""
+        before = [self._rank_of(row.user_id, style) for row in rows]
+        for row in rows:
+            held = self._held.get(row.user_id)
+            if held is None or row.version > held[0]:
+                self._put(row.user_id, row.version, self._key_of(row))
+        self._trim()
+        return [Placement(old, self._rank_of(row.user_id, style)) for old, row in zip(before, rows, strict=True)]
+
+    # Capacity
+
+    @property
+    def total(self) -> int:
+        """How many users are ranked. O(1)."""
+        held = len(self._keys)
+        capacity = self.ranking.capacity
+        return held if capacity is None else min(held, capacity)
+
+    @property
+    def is_short(self) -> bool:
+        return self._outside > 0 and len(self._keys) < (self.ranking.capacity or 0)
+
+    @property
+    def shortage(self) -> int:
+        capacity = self.ranking.capacity or 0
+        if self._outside and len(self._keys) < capacity + self._reserve // 2:
+            return capacity + self._reserve
+        return 0
+
+    def refill(self, best: Sequence[Row]) -> None:
+        """See Index.refill. O(len(best) · log n)."""
+        wanted = (self.ranking.capacity or 0) + self._reserve
+        complete = len(best) < wanted
+        if best:
+            last = self._key_of(best[-1])
+            assert last is not None, "the best rows have a score"
+            self._boundary = last if not complete else None
+        for row in best:
+            version, key = self._held.get(row.user_id, (0, None))
+            if row.version > version or (row.version == version and key == OUTSIDE):
+                self._put(row.user_id, row.version, self._key_of(row))
+        if complete:
+            self._boundary = None
+
+    # Reads
+
+    def top(self, offset: int, limit: int, style: RankStyle) -> Page:
+        """O(log n + limit)."""
+        total = self.total
+        stop = min(offset + limit, total)
+        return Page(self._places(offset, stop, style) if offset < stop else [], total)
+
+    def find(self, user_id: str, style: RankStyle) -> Found | None:
+        """O(log n)."""
+        offset = self._offset_of(user_id)
+        if offset is None:
+            return None
+        (place,) = self._places(offset, offset + 1, style)
+        return Found(place, self._better(self._keys[offset]), self.total)
+
+    def around(self, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
+        """O(log n + above + below)."""
+        offset = self._offset_of(user_id)
+        if offset is None:
+            return None
+        total = self.total
+        return Page(self._places(max(0, offset - above), min(total, offset + below + 1), style), total)
+
+    def place(self, user_id: str, style: RankStyle) -> Place | None:
+        """O(log n)."""
+        offset = self._offset_of(user_id)
+        return None if offset is None else self._places(offset, offset + 1, style)[0]
+
+    def distribution(self, buckets: int) -> Distribution:
+        """O(buckets · log n)."""
+        total = self.total
+        if not total:
+            return Distribution([], [], [])
+        first, last = self._score_at(0), self._score_at(total - 1)
+        edges = bucket_edges(min(first, last), max(first, last), buckets)
+        below = [0, *(self._count_below(edge) for edge in edges[1:-1]), total]
+        counts = [high - low for low, high in pairwise(below)]
+        descending = self.ranking.order is Order.DESC
+        deciles = [self._score_at(total - 1 - offset if descending else offset) for offset in decile_offsets(total)]
+        return Distribution(edges, counts, deciles)
+
+    def is_outside(self, user_id: str) -> bool:
+        key = self._held.get(user_id, (0, None))[1]
+        return key is not None and self._offset_of(user_id) is None
+
+    def held(self, user_id: str) -> Held | None:
+        held = self._held.get(user_id)
+        if held is None:
+            return None
+        version, key = held
+        if not key:
+            return Held(version, None, None)
+        score, at, _ = decode_key(self.ranking.order, self.ranking.ties, key)
+        return Held(version, score, at)
+
+    def users(self) -> list[str]:
+        return [key[SCORE_BYTES * 2 :].decode() for key in self._keys.islice(0, self.total)]
+
+    def __len__(self) -> int:
+        return self.total
+
+    # Inside
+
+    def _key_of(self, row: Row) -> bytes | None:
+        if row.standing is None:
+            return None
+        standing = row.standing
+        return encode_key(self.ranking.order, self.ranking.ties, standing.score, standing.achieved_at, row.user_id)
+
+    def _put(self, user_id: str, version: int, key: bytes | None) -> None:
+        old = self._held.get(user_id, (0, None))[1]
+        if key is not None and self._boundary is not None and key > self._boundary:
+            key = OUTSIDE
+        self._held[user_id] = (version, key)
+        if old != key:
+            if old:
+                self._keys.remove(old)
+                if self._distinct is not None:
+                    self._distinct.remove(old[:SCORE_BYTES])
+            if key:
+                self._keys.add(key)
+                if self._distinct is not None:
+                    self._distinct.add(key[:SCORE_BYTES])
+            self._outside += (key == OUTSIDE) - (old == OUTSIDE)
+            if not self._outside:
+                self._boundary = None
+
+    def _trim(self) -> None:
+        capacity = self.ranking.capacity
+        if capacity is None or len(self._keys) <= capacity + 2 * self._reserve:
+            return
+        keep = capacity + self._reserve
+        for key in self._keys[keep:]:
+            user_id = key[SCORE_BYTES * 2 :].decode()
+            self._held[user_id] = (self._held[user_id][0], OUTSIDE)
+            self._outside += 1
+            if self._distinct is not None:
+                self._distinct.remove(key[:SCORE_BYTES])
+        del self._keys[keep:]
+        self._boundary = self._keys[-1]
+
+    def _offset_of(self, user_id: str) -> int | None:
+        key = self._held.get(user_id, (0, None))[1]
+        if not key:
+            return None
+        offset = self._keys.bisect_left(key)
+        return offset if offset < self.total else None
+
+    def _rank_of(self, user_id: str, style: RankStyle) -> int | None:
+        offset = self._offset_of(user_id)
+        return None if offset is None else self._rank_at(offset, self._keys[offset], style)
+
+    def _rank_at(self, offset: int, key: bytes, style: RankStyle) -> int:
+        match style:
+            case RankStyle.ORDINAL:
+                return offset + 1
+            case RankStyle.COMPETITION:
+                return self._better(key) + 1
+            case RankStyle.DENSE:
+                if self._distinct is None:
+                    # Only boards that are asked for dense ranks pay for them: O(n), once.
+                    self._distinct = _DistinctScores(self._keys)
+                return self._distinct.rank(key[:SCORE_BYTES])
+
+    def _better(self, key: bytes) -> int:
+        # A score's 8 bytes come before every key that starts with them.
+        return int(self._keys.bisect_left(key[:SCORE_BYTES]))
+
+    def _places(self, start: int, stop: int, style: RankStyle) -> list[Place]:
+        order, ties = self.ranking.order, self.ranking.ties
+        places: list[Place] = []
+        rank, previous = 0, b""
+        for offset, key in enumerate(self._keys.islice(start, stop), start):
+            prefix = key[:SCORE_BYTES]
+            if not places:
+                rank = self._rank_at(offset, key, style)
+            elif style is RankStyle.ORDINAL or (style is RankStyle.COMPETITION and prefix != previous):
+                rank = offset + 1
+            elif style is RankStyle.DENSE and prefix != previous:
+                rank += 1
+            previous = prefix
+            score, at, user_id = decode_key(order, ties, key)
+            places.append(Place(user_id, score, at, rank))
+        return places
+
+    def _score_at(self, offset: int) -> float:
+        return decode_key(self.ranking.order, self.ranking.ties, self._keys[offset])[0]
+
+    def _count_below(self, score: float) -> int:
+        prefix = encode_score(self.ranking.order, score)
+        total = self.total
+        if self.ranking.order is Order.ASC:
+            return min(total, int(self._keys.bisect_left(prefix)))
+        return total - min(total, int(self._keys.bisect_left(after_score(prefix))))
+
+    def _check(self) -> None:
+        """Assert every invariant. O(n log n)."""
+        self._keys._check()  # noqa: SLF001 - the library's own self-check
+        inside = {user: key for user, (_, key) in self._held.items() if key}
+        assert sorted(inside.values()) == list(self._keys)
+        for user, key in inside.items():
+            assert key[SCORE_BYTES * 2 :].decode() == user
+        outside = sum(key == OUTSIDE for _, key in self._held.values())
+        assert outside == self._outside
+        assert (self._boundary is None) == (outside == 0)
+        if self._boundary is not None:
+            assert not self._keys or self._keys[-1] <= self._boundary
+        capacity = self.ranking.capacity
+        assert capacity is not None or outside == 0
+        assert capacity is None or len(self._keys) <= capacity + 2 * self._reserve
+        if self._distinct is not None:
+            assert self._distinct.counts == _DistinctScores(self._keys).counts
+            assert list(self._distinct.prefixes) == sorted(self._distinct.counts)
+
+
+class _DistinctScores:
+    """How many users have each score: what dense ranks count."""
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self.counts = {prefix: sum(1 for _ in same) for prefix, same in groupby(keys, lambda key: key[:SCORE_BYTES])}
+        self.prefixes = SortedList(self.counts)
+
+    def add(self, prefix: bytes) -> None:
+        count = self.counts.get(prefix, 0)
+        if not count:
+            self.prefixes.add(prefix)
+        self.counts[prefix] = count + 1
+
+    def remove(self, prefix: bytes) -> None:
+        count = self.counts[prefix] - 1
+        if count:
+            self.counts[prefix] = count
+        else:
+            del self.counts[prefix]
+            self.prefixes.remove(prefix)
+
+    def rank(self, prefix: bytes) -> int:
+        return int(self.prefixes.bisect_left(prefix)) + 1

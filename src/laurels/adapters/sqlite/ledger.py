@@ -1,0 +1,148 @@
+"""The Ledger on SQLite. What it does is in scores.py and registry.py; here is where it runs."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from laurels.adapters.file_lock import FileLock
+from laurels.adapters.sql_files import Migration, load_migrations
+from laurels.adapters.sqlite import registry, scores
+from laurels.adapters.sqlite.threads import SqliteThreads
+from laurels.core.board import Board, Ranking
+from laurels.errors import Unavailable
+from laurels.ports import Act, Clock, Event, Key, Pod, Record, Refolded, Row, StoredEvent
+
+CHUNK_ROWS = 5000
+CHUNK_USERS = 1000
+# STRICT tables came with 3.37.
+OLDEST_SQLITE = (3, 37, 0)
+
+
+class SqliteLedger:
+    """`close` must follow `open` also when that fails."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.path = path
+        self._clock = clock
+        self._lock = FileLock(path.with_suffix(".lock"))
+        self._threads = SqliteThreads(path)
+
+    async def open(self) -> list[str]:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise Unavailable("ledger_unavailable", f"SQLite {sqlite3.sqlite_version} is too old; 3.37 is needed.")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except OSError as error:
+            raise Unavailable("ledger_unavailable", f"{self.path.parent} can't be used: {error}") from error
+        return await self._threads.script(_migrate)
+
+    def announce(self, address: str) -> None:
+        """Tell other processes where the holder of this ledger can be reached."""
+        self._lock.announce(address)
+
+    async def close(self) -> None:
+        await self._threads.close()
+        self._lock.release()
+
+    async def ping(self) -> None:
+        await self._threads.read(lambda connection: connection.execute("SELECT 1").fetchone())
+
+    # Scores
+
+    async def record(self, events: Sequence[Event]) -> list[Record]:
+        return await self._threads.write(lambda connection: scores.record(connection, events))
+
+    async def remove_user(self, board: Board, user_id: str, act: Act) -> list[Row]:
+        return await self._threads.write(lambda c: scores.remove_user(c, board, user_id, act))
+
+    async def rows(self, period_id: int) -> AsyncIterator[list[Row]]:
+        after = ""
+        while chunk := await self._rows_page(period_id, after):
+            yield chunk
+            after = chunk[-1].user_id
+
+    async def count_rows(self) -> int:
+        return await self._threads.read(scores.count_rows)
+
+    async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
+        return await self._threads.read(lambda c: scores.best_rows(c, ranking, limit))
+
+    async def rows_of_user(self, period_ids: Sequence[int], user_id: str) -> list[Row]:
+        return await self._threads.read(lambda c: scores.rows_of_user(c, period_ids, user_id))
+
+    async def user_events(
+        self, board_id: int, user_id: str, *, before_seq: int | None, limit: int
+    ) -> list[StoredEvent]:
+        return await self._threads.read(lambda c: scores.user_events(c, board_id, user_id, before_seq, limit))
+
+    async def board_events(self, board_id: int, *, after_seq: int, limit: int) -> list[StoredEvent]:
+        return await self._threads.read(lambda c: scores.board_events(c, board_id, after_seq, limit))
+
+    async def count_events(self, board_id: int | None = None) -> int:
+        return await self._threads.read(lambda c: scores.count_events(c, board_id))
+
+    async def refold(self, board: Board) -> AsyncIterator[list[Refolded]]:
+        after = ""
+        while chunk := await self._refold_page(board, after):
+            yield chunk
+            after = chunk[-1].user_id
+
+    # Who and what is there
+
+    async def create_pod(self, pod: Pod) -> Pod:
+        return await self._threads.write(lambda c: registry.create_pod(c, pod))
+
+    async def pods(self) -> list[Pod]:
+        return await self._threads.read(registry.pods)
+
+    async def create_key(self, key: Key) -> None:
+        await self._threads.write(lambda c: registry.create_key(c, key))
+
+    async def keys(self) -> list[Key]:
+        return await self._threads.read(registry.keys)
+
+    async def revoke_key(self, key_id: str) -> bool:
+        now = self._clock.now_us()
+        return await self._threads.write(lambda c: registry.revoke_key(c, key_id, now))
+
+    async def create_board(self, board: Board) -> Board:
+        return await self._threads.write(lambda c: registry.create_board(c, board))
+
+    async def update_board(self, board: Board) -> Board:
+        return await self._threads.write(lambda c: registry.update_board(c, board))
+
+    async def boards(self) -> list[Board]:
+        return await self._threads.read(registry.boards)
+
+    async def _rows_page(self, period_id: int, after: str) -> list[Row]:
+        return await self._threads.read(lambda c: scores.rows_page(c, period_id, after, CHUNK_ROWS))
+
+    async def _refold_page(self, board: Board, after: str) -> list[Refolded]:
+        return await self._threads.read(lambda c: scores.refold(c, board, after, CHUNK_USERS))
+
+
+def _migrate(connection: sqlite3.Connection) -> list[str]:
+    (done,) = connection.execute("PRAGMA user_version").fetchone()
+    migrations = load_migrations("laurels.adapters.sqlite")
+    if done > migrations[-1].number:
+        raise Unavailable(
+            "ledger_unavailable",
+            f"The ledger was written by a newer Laurels (schema {done}, this one knows {migrations[-1].number}).",
+        )
+    missing = [migration for migration in migrations if migration.number > done]
+    for migration in missing:
+        _apply(connection, migration)
+    return [migration.name for migration in missing]
+
+
+def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
+    """One migration, all or nothing: the number of the last one is part of the same transaction."""
+    try:
+        connection.executescript(
+            f"BEGIN IMMEDIATE;\n{migration.script}\nPRAGMA user_version = {migration.number};\nCOMMIT;"
+        )
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,133 @@
+-- Every statement that the SQLite ledger runs, by name.
+
+-- name: insert_event
+INSERT INTO events (board_id, event_id, user_id, score, at, stamped, received_at, metadata)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (board_id, event_id) DO NOTHING;
+
+-- name: find_event
+SELECT user_id, score, at, stamped, metadata FROM events WHERE board_id = ? AND event_id = ?;
+
+-- name: find_row
+SELECT score, achieved_at, total, moved, version FROM scores WHERE period_id = ? AND user_id = ?;
+
+-- name: put_row
+INSERT INTO scores (period_id, user_id, score, achieved_at, total, moved, version)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (period_id, user_id) DO UPDATE SET
+    score = excluded.score, achieved_at = excluded.achieved_at, total = excluded.total,
+    moved = excluded.moved, version = excluded.version;
+
+-- name: take_versions
+UPDATE counters SET value = value + ? WHERE name = 'version' RETURNING value;
+
+-- name: rows_page
+SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+WHERE period_id = ? AND user_id > ? ORDER BY user_id LIMIT ?;
+
+-- name: count_rows
+SELECT count(*) FROM scores;
+
+-- name: rows_of_user
+SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+WHERE period_id IN (SELECT value FROM json_each(?)) AND user_id = ?;
+
+-- name: best_rows_desc_earliest
+SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+WHERE period_id = ? AND score IS NOT NULL ORDER BY score DESC, achieved_at, user_id LIMIT ?;
+
+-- name: best_rows_desc_latest
+SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+WHERE period_id = ? AND score IS NOT NULL ORDER BY score DESC, achieved_at DESC, user_id LIMIT ?;
+
+-- name: best_rows_asc_earliest
+SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+WHERE period_id = ? AND score IS NOT NULL ORDER BY score, achieved_at, user_id LIMIT ?;
+
+-- name: best_rows_asc_latest
+SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+WHERE period_id = ? AND score IS NOT NULL ORDER BY score, achieved_at DESC, user_id LIMIT ?;
+
+-- name: user_events
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL, metadata FROM events
+WHERE board_id = ? AND user_id = ? AND seq < ? ORDER BY seq DESC LIMIT ?;
+
+-- name: board_events
+SELECT seq, event_id, user_id, score, at, received_at, 0, metadata FROM events
+WHERE board_id = ? AND seq > ? AND voided_by IS NULL ORDER BY seq LIMIT ?;
+
+-- name: count_board_events
+SELECT count(*) FROM events WHERE board_id = ? AND voided_by IS NULL;
+
+-- name: count_events
+SELECT count(*) FROM events WHERE voided_by IS NULL;
+
+-- name: next_users
+SELECT user_id FROM (SELECT DISTINCT user_id FROM events
+                     WHERE board_id = :board AND user_id > :after ORDER BY user_id LIMIT :limit)
+UNION
+SELECT user_id FROM (SELECT DISTINCT user_id FROM scores
+                     WHERE period_id IN (SELECT id FROM periods WHERE board_id = :board) AND user_id > :after
+                     ORDER BY user_id LIMIT :limit)
+ORDER BY user_id LIMIT :limit;
+
+-- name: rows_between
+SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = ?) AND user_id BETWEEN ? AND ? ORDER BY user_id;
+
+-- name: events_between
+SELECT user_id, score, at FROM events
+WHERE board_id = ? AND user_id BETWEEN ? AND ? AND voided_by IS NULL ORDER BY user_id, seq;
+
+-- name: insert_act
+INSERT INTO acts (board_id, act_id, kind, user_id, by_key, at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (board_id, act_id) DO NOTHING RETURNING id;
+
+-- name: void_user_events
+UPDATE events SET voided_by = ? WHERE board_id = ? AND user_id = ? AND voided_by IS NULL;
+
+-- name: board_rows_of_user
+SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = ?) AND user_id = ?;
+
+-- name: insert_pod
+INSERT INTO pods (pod_id, name, created_at) VALUES (?, ?, ?) ON CONFLICT (pod_id) DO NOTHING;
+
+-- name: find_pod
+SELECT pod_id, name, created_at FROM pods WHERE pod_id = ?;
+
+-- name: pods
+SELECT pod_id, name, created_at FROM pods ORDER BY pod_id;
+
+-- name: insert_key
+INSERT INTO keys (key_id, pod_id, role, label, digest, created_at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (key_id) DO NOTHING;
+
+-- name: keys
+SELECT key_id, pod_id, role, label, digest, created_at FROM keys
+WHERE revoked_at IS NULL ORDER BY created_at, key_id;
+
+-- name: revoke_key
+UPDATE keys SET revoked_at = ? WHERE key_id = ? AND revoked_at IS NULL;
+
+-- name: insert_board
+INSERT INTO boards (uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public,
+                    windows, segments, start_at, end_at, archived_at, created_at, revision, metadata)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (uuid) DO NOTHING RETURNING id;
+
+-- name: update_board
+UPDATE boards SET name = ?, capacity = ?, min_score = ?, max_score = ?, public = ?, start_at = ?, end_at = ?,
+                  archived_at = ?, metadata = ?, revision = revision + 1
+WHERE id = ? AND revision = ?;
+
+-- name: boards
+SELECT id, uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public, windows, segments,
+       start_at, end_at, archived_at, created_at, revision, metadata
+FROM boards ORDER BY id;
+
+-- name: insert_period
+INSERT INTO periods (board_id, window_name, name, start_at, end_at) VALUES (?, ?, ?, ?, ?) RETURNING id;
+
+-- name: periods
+SELECT board_id, id, window_name, name, start_at, end_at FROM periods ORDER BY id;

@@ -1,0 +1,139 @@
+"""Pods, keys and boards in SQLite: plain functions, each the work of one transaction."""
+
+import sqlite3
+
+import msgspec
+from msgspec.structs import replace
+
+from laurels.adapters.sqlite.scores import SQL
+from laurels.core.board import Board
+from laurels.core.order import Order, Ties
+from laurels.core.scores import Rule
+from laurels.core.windows import Period, span_at
+from laurels.errors import Conflict, NotFound
+from laurels.ports import Key, Pod, Role
+
+
+def create_pod(connection: sqlite3.Connection, pod: Pod) -> Pod:
+    connection.execute(SQL["insert_pod"], (pod.pod_id, pod.name, pod.created_at))
+    stored = Pod(*connection.execute(SQL["find_pod"], (pod.pod_id,)).fetchone())
+    if stored.name != pod.name:
+        raise Conflict("pod_exists", f"The podId {pod.pod_id!r} is taken. Choose another.", field="podId")
+    return stored
+
+
+def pods(connection: sqlite3.Connection) -> list[Pod]:
+    return [Pod(*columns) for columns in connection.execute(SQL["pods"])]
+
+
+def create_key(connection: sqlite3.Connection, key: Key) -> None:
+    _need_pod(connection, key.pod_id)
+    inserted = connection.execute(
+        SQL["insert_key"], (key.key_id, key.pod_id, key.role, key.label, key.digest, key.created_at)
+    )
+    if not inserted.rowcount:
+        raise Conflict(
+            "key_exists",
+            f"This Idempotency-Key already made the key {key.key_id}, whose secret was shown then. "
+            "If it was lost, revoke that key and make another.",
+        )
+
+
+def keys(connection: sqlite3.Connection) -> list[Key]:
+    return [
+        Key(key_id, pod_id, Role(role), label, digest, created_at)
+        for key_id, pod_id, role, label, digest, created_at in connection.execute(SQL["keys"])
+    ]
+
+
+def revoke_key(connection: sqlite3.Connection, key_id: str, now_us: int) -> bool:
+    return bool(connection.execute(SQL["revoke_key"], (now_us, key_id)).rowcount)
+
+
+def create_board(connection: sqlite3.Connection, board: Board) -> Board:
+    _need_pod(connection, board.pod_id)
+    inserted = connection.execute(
+        SQL["insert_board"],
+        (
+            board.uuid,
+            board.pod_id,
+            board.name,
+            board.rule,
+            board.order,
+            board.ties,
+            board.capacity,
+            board.min_score,
+            board.max_score,
+            board.public,
+            msgspec.json.encode(board.windows).decode(),
+            msgspec.json.encode(board.segments).decode(),
+            board.start_at,
+            board.end_at,
+            board.archived_at,
+            board.created_at,
+            board.revision,
+            _metadata_text(board),
+        ),
+    ).fetchone()
+    if inserted is None:
+        raise Conflict("board_exists", f"The UUID {board.uuid!r} is taken. Choose another.", field="UUID")
+    (board_id,) = inserted
+    periods = []
+    for window in board.windows:
+        span = span_at(window, board.created_at)
+        (period_id,) = connection.execute(
+            SQL["insert_period"], (board_id, window, span.name, span.start, span.end)
+        ).fetchone()
+        periods.append(Period(period_id, window, span.name, span.start, span.end))
+    return replace(board, id=board_id, periods=tuple(periods))
+
+
+def update_board(connection: sqlite3.Connection, board: Board) -> Board:
+    updated = connection.execute(
+        SQL["update_board"],
+        (
+            board.name,
+            board.capacity,
+            board.min_score,
+            board.max_score,
+            board.public,
+            board.start_at,
+            board.end_at,
+            board.archived_at,
+            _metadata_text(board),
+            board.id,
+            board.revision,
+        ),
+    )
+    if not updated.rowcount:
+        raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")
+    return replace(board, revision=board.revision + 1)
+
+
+def boards(connection: sqlite3.Connection) -> list[Board]:
+    periods: dict[int, list[Period]] = {}
+    for board_id, *columns in connection.execute(SQL["periods"]):
+        periods.setdefault(board_id, []).append(Period(*columns))
+    return [_board(columns, tuple(periods.get(columns[0], ()))) for columns in connection.execute(SQL["boards"])]
+
+
+def _board(columns: tuple[object, ...], periods: tuple[Period, ...]) -> Board:
+    fields = dict(zip(Board.__struct_fields__, (*columns, periods), strict=True))
+    fields["rule"] = Rule(str(fields["rule"]))
+    fields["order"] = Order(str(fields["order"]))
+    fields["ties"] = Ties(str(fields["ties"]))
+    fields["public"] = bool(fields["public"])
+    for name in ("windows", "segments"):
+        fields[name] = tuple(msgspec.json.decode(str(fields[name])))
+    if fields["metadata"] is not None:
+        fields["metadata"] = msgspec.json.decode(str(fields["metadata"]))
+    return Board(**fields)  # type: ignore[arg-type]
+
+
+def _metadata_text(board: Board) -> str | None:
+    return None if board.metadata is None else msgspec.json.encode(board.metadata).decode()
+
+
+def _need_pod(connection: sqlite3.Connection, pod_id: str) -> None:
+    if connection.execute(SQL["find_pod"], (pod_id,)).fetchone() is None:
+        raise NotFound("pod_not_found", f"There is no pod {pod_id!r}.", field="podId")

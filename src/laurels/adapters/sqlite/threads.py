@@ -1,0 +1,93 @@
+"""The threads that own SQLite connections: exactly one that writes, a few that read.
+
+A connection never leaves its thread. Driver errors are translated here, once.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from laurels.errors import Unavailable
+
+T = TypeVar("T")
+
+READ_THREADS = 3
+BUSY_TIMEOUT_MS = 5000
+CACHE_KIB = 64 * 1024
+
+
+class SqliteThreads:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer = ThreadPoolExecutor(1, "laurels-ledger-write")
+        self._readers = ThreadPoolExecutor(READ_THREADS, "laurels-ledger-read")
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._closed = False
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in one transaction on the write thread. Once this has returned, it is on the disk."""
+        return await self._run(self._writer, lambda connection: _in_transaction(connection, "IMMEDIATE", work))
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` on a read thread, with one consistent view for all of its statements."""
+        return await self._run(self._readers, lambda connection: _in_transaction(connection, "DEFERRED", work))
+
+    async def script(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` on the write thread; it handles its transactions itself."""
+        return await self._run(self._writer, work)
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.to_thread(self._shutdown)
+
+    def _shutdown(self) -> None:
+        self._readers.shutdown()
+        self._writer.shutdown()
+        # Closing the last connection also folds the WAL back into the file.
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+    async def _run(self, executor: ThreadPoolExecutor, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise Unavailable("stopping", "The server is shutting down.")
+        return await asyncio.get_running_loop().run_in_executor(executor, self._translate, work)
+
+    def _translate(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return work(self._connection())
+        except sqlite3.Error as error:
+            raise Unavailable("ledger_unavailable", f"The ledger can't do that now: {error}") from error
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            # autocommit: transactions are begun by hand. Threads are kept apart by us; closing happens in another.
+            connection = sqlite3.connect(
+                self._path, isolation_level=None, check_same_thread=False, cached_statements=256
+            )
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            self._local.connection = connection
+            self._connections.append(connection)
+        return connection
+
+
+def _in_transaction(connection: sqlite3.Connection, mode: str, work: Callable[[sqlite3.Connection], T]) -> T:
+    connection.execute(f"BEGIN {mode}")
+    try:
+        result = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return result

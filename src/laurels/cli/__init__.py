@@ -1,0 +1,57 @@
+"""The terminal: `laurels serve` and the commands that talk to a server, or to a data folder that nobody serves."""
+
+import sys
+
+import httpx
+import typer
+
+from laurels import __version__
+from laurels.cli import admin, data, serve
+from laurels.errors import OUTSIDE, LaurelsError
+
+app = typer.Typer(
+    name="laurels",
+    help="A real-time leaderboard service.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(serve.serve)
+app.command()(serve.migrate)
+app.command()(data.verify)
+app.command()(data.top)
+app.command("import")(data.import_)
+app.command("export")(data.export)
+app.add_typer(admin.pods, name="pods")
+app.add_typer(admin.keys, name="keys")
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"laurels {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    """A real-time leaderboard service."""
+    del version
+
+
+def main() -> None:
+    """An error of ours is a sentence and an exit code, not a traceback."""
+    try:
+        app()
+    except LaurelsError as error:
+        typer.echo(f"laurels: {error.message}", err=True)
+        sys.exit(OUTSIDE[type(error)].exit_code)
+    except httpx.TransportError as error:
+        typer.echo(f"laurels: the server can't be reached: {error}", err=True)
+        sys.exit(5)
+    except BrokenPipeError:
+        sys.exit(0)
+    except OSError as error:
+        typer.echo(f"laurels: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,119 @@
+"""`laurels pods` and `laurels keys`."""
+
+import asyncio
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from laurels.cli.connect import call, connect
+from laurels.cli.serve import DataDir, option
+from laurels.config import Settings, read_settings
+
+pods = typer.Typer(help="Tenants: a game or a team with its own boards and keys.", no_args_is_help=True)
+keys = typer.Typer(help="Keys of a pod.", no_args_is_help=True)
+
+Url = Annotated[str | None, option("url")]
+Key = Annotated[str | None, option("key")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+PodId = Annotated[str, typer.Argument(help="The pod's id.")]
+
+
+def reach(url: str | None, key: str | None, data_dir: Any) -> Settings:
+    return read_settings({"url": url, "key": key, "data_dir": data_dir})
+
+
+def ask(settings: Settings, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    async def run() -> Any:
+        async with connect(settings) as client:
+            return await call(client, method, path, json=body)
+
+    return asyncio.run(run())
+
+
+def show(rows: list[dict[str, Any]], columns: list[str], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in {"rank", "score"} else "left")
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    Console().print(table)
+
+
+@pods.command("list")
+def list_pods(url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List the pods."""
+    found = ask(reach(url, key, data_dir), "GET", "/api/v1/pods")["pods"]
+    show(found, ["podId", "name", "createdAt"], as_json)
+
+
+@pods.command("create")
+def create_pod(
+    pod_id: PodId,
+    name: Annotated[str | None, typer.Option(help="A name for people. Default: the id.")] = None,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a pod."""
+    body = {"podId": pod_id, "name": name or pod_id}
+    show(
+        [ask(reach(url, key, data_dir), "POST", "/api/v1/pods", body)],
+        ["podId", "name", "createdAt"],
+        as_json,
+    )
+
+
+@keys.command("list")
+def list_keys(
+    pod_id: PodId, url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False
+) -> None:
+    """List the keys of a pod, without their secrets."""
+    found = ask(reach(url, key, data_dir), "GET", f"/api/v1/pods/{pod_id}/keys")["keys"]
+    show(found, ["keyId", "role", "label", "createdAt"], as_json)
+
+
+@keys.command("create")
+def create_key(
+    pod_id: PodId,
+    role: Annotated[str, typer.Option(help="server: writes and reads; client: reads.")],
+    label: Annotated[str | None, typer.Option(help="A note for people.")] = None,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a key. It is shown this once: only its hash is kept."""
+    body = {"role": role, "label": label}
+    made = ask(reach(url, key, data_dir), "POST", f"/api/v1/pods/{pod_id}/keys", body)
+    if as_json:
+        typer.echo(json.dumps(made))
+    else:
+        typer.echo(f"{made['role']} key {made['keyId']} of pod {pod_id}; it is not shown again:", err=True)
+        typer.echo(made["key"])
+
+
+@keys.command("revoke")
+def revoke_key(
+    pod_id: PodId,
+    key_id: Annotated[str, typer.Argument(help="The key's id, as `keys list` shows it.")],
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a key: it stops working at once."""
+    left = ask(reach(url, key, data_dir), "DELETE", f"/api/v1/pods/{pod_id}/keys/{key_id}")["keys"]
+    show(left, ["keyId", "role", "label", "createdAt"], as_json)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,114 @@
+"""How commands reach Laurels: a server that is named, the one that serves the data folder, or one of their own.
+
+There is only one way in, the HTTP API; where nobody serves the data folder, the command does so itself for as long
+as it runs, on a socket in a private temporary folder.
+"""
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from laurels.cli.progress import show_progress
+from laurels.config import Settings
+from laurels.core.ids import new_secret
+from laurels.errors import OUTSIDE, LaurelsError, Unauthenticated, Unavailable
+from laurels.server import Server
+from laurels.wiring import running_server
+
+TIMEOUT_S = 60
+TRIES = 8
+
+
+@contextlib.asynccontextmanager
+async def connect(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    url = settings.url or running_server(settings)
+    if url:
+        async with _client(url, _key(settings)) as client:
+            yield client
+    elif url is None:
+        async with _own_server(settings) as client:
+            yield client
+    else:
+        raise Unavailable("ledger_unavailable", f"{settings.data_dir} is in use by another laurels command.")
+
+
+async def call(client: httpx.AsyncClient, method: str, path: str, **rest: Any) -> Any:
+    """The answer's JSON. What can be tried again is, a few times; other problems are raised as what they are."""
+    for number in range(TRIES):
+        try:
+            response = await client.request(method, path, **rest)
+        except httpx.TransportError:
+            if number == TRIES - 1:
+                raise
+        else:
+            if response.is_success:
+                return response.json()
+            if response.status_code not in {429, 503} or number == TRIES - 1:
+                raise error_of(response)
+        await asyncio.sleep(0.1 * 2**number)
+    raise AssertionError("unreachable")
+
+
+def error_of(response: httpx.Response) -> LaurelsError:
+    """The error that a problem was made of."""
+    kinds = {outside.http_status: kind for kind, outside in OUTSIDE.items()}
+    try:
+        problem = response.json()
+        return kinds[problem["status"]](problem["code"], problem["detail"], field=problem.get("field"))
+    except (ValueError, KeyError, TypeError):
+        return Unavailable("internal", f"The server answered {response.status_code}: {response.text[:200]}")
+
+
+def _key(settings: Settings) -> str:
+    if settings.key or settings.admin_key:
+        return settings.key or settings.admin_key or ""
+    try:
+        return settings.admin_key_path.read_text("utf-8").strip()
+    except OSError:
+        raise Unauthenticated(
+            "key_required",
+            f"Name a key with --key or LAURELS_KEY: there is none at {settings.admin_key_path}.",
+        ) from None
+
+
+def _client(url: str, key: str, transport: httpx.AsyncHTTPTransport | None = None) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=TIMEOUT_S, transport=transport
+    )
+
+
+@contextlib.asynccontextmanager
+async def _own_server(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    if not settings.ledger_path.exists():
+        raise Unavailable(
+            "ledger_unavailable",
+            f"There is no ledger at {settings.ledger_path}, and no server was named with --url.",
+        )
+    admin_key = new_secret()
+    ready = asyncio.Event()
+    with tempfile.TemporaryDirectory(prefix="laurels-") as folder:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(str(Path(folder) / "socket"))
+        listening.listen()
+        with show_progress("Loading ranks") as advance:
+            server = Server(settings, admin_key, advance, ready.set)
+            serving = asyncio.create_task(server.serve(listening, ""))
+            loaded = asyncio.create_task(ready.wait())
+            await asyncio.wait({serving, loaded}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            if serving.done():
+                await serving
+                raise Unavailable("stopping", "The server stopped before it was ready.")
+            transport = httpx.AsyncHTTPTransport(uds=str(Path(folder) / "socket"))
+            async with _client("http://laurels", admin_key, transport) as client:
+                yield client
+        finally:
+            loaded.cancel()
+            server.stop()
+            await serving

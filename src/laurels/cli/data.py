@@ -1,0 +1,146 @@
+"""`laurels top`, `verify`, `import` and `export`."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import httpx
+import typer
+
+from laurels.cli.admin import AsJson, Key, Url, ask, reach, show
+from laurels.cli.connect import call, connect, error_of
+from laurels.cli.progress import show_progress
+from laurels.cli.serve import DataDir
+from laurels.cli.transfer import Format, Importer, guess_format, write_events
+from laurels.config import Settings
+from laurels.core.ids import new_key_id
+
+Board = Annotated[str, typer.Argument(help="The board's UUID.")]
+FileFormat = Annotated[Format | None, typer.Option("--format", help="Default: by the file's name, else ndjson.")]
+
+DIFFERENT = 1
+
+
+def top(
+    board: Annotated[str, typer.Argument(help="The board's UUID.")] = "default",
+    limit: Annotated[int, typer.Option(help="How many users.")] = 10,
+    offset: Annotated[int, typer.Option(help="How many to skip.")] = 0,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the best users of a board."""
+    path = f"/api/v1/leaderboards/{quote(board, safe='')}/top?limit={limit}&offset={offset}"
+    users = ask(reach(url, key, data_dir), "GET", path)["users"]
+    show(users, ["rank", "userId", "score", "timestamp"], as_json)
+
+
+def verify(url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Compare the index and the stored rows with a fresh fold of all events. Exit code 1: they differ."""
+    last = asyncio.run(_verify(reach(url, key, data_dir), as_json))
+    if as_json:
+        typer.echo(json.dumps(last))
+    else:
+        typer.echo(f"{last['checkedUsers']} users checked, {last['differences']} differences.")
+    if last["differences"]:
+        raise typer.Exit(DIFFERENT)
+
+
+def export(
+    board: Board,
+    output: Annotated[Path | None, typer.Argument(help="Default: standard output.")] = None,
+    file_format: FileFormat = None,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Write all events of a board, as JSON lines or CSV."""
+    chosen = file_format or guess_format(output)
+    asyncio.run(_export(reach(url, key, data_dir), board, output, chosen))
+
+
+def import_(
+    board: Board,
+    source: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: standard input.")] = None,
+    file_format: FileFormat = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="Repeat a broken import with its own run id, and nothing counts twice.")
+    ] = None,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Read events into a board, from JSON lines or CSV.
+
+    A line that can't be used is reported with its number, and the rest goes in. Lines without an eventId get one
+    from the run id and their line number. Exit code 1: some lines did not go in.
+    """
+    chosen = file_format or guess_format(source)
+    refused = asyncio.run(_import(reach(url, key, data_dir), board, source, chosen, run_id or new_key_id()))
+    if refused:
+        raise typer.Exit(DIFFERENT)
+
+
+async def _verify(settings: Settings, as_json: bool) -> dict[str, Any]:
+    last: dict[str, Any] = {}
+    async with (
+        connect(settings) as client,
+        # No limit between two lines: a stretch of users with many events takes its time.
+        client.stream("GET", "/api/v1/verify", timeout=None) as response,
+    ):
+        if not response.is_success:
+            await response.aread()
+            raise error_of(response)
+        with show_progress("Checking users") as advance:
+            async for line in response.aiter_lines():
+                last = json.loads(line)
+                if "fault" in last:
+                    typer.echo(line if as_json else _sentence(last))
+                else:
+                    advance(last["checkedUsers"], None)
+    if not last.get("done"):
+        raise httpx.RemoteProtocolError("the check ended early")
+    return last
+
+
+def _sentence(line: dict[str, Any]) -> str:
+    return (
+        f"{line['fault']}: board {line['board']}, period {line['period']}, user {line['userId']}: "
+        f"expected {line['expected']}, found {line['found']}"
+    )
+
+
+async def _export(settings: Settings, board: str, output: Path | None, file_format: Format) -> None:
+    path = f"/api/v1/leaderboards/{quote(board, safe='')}/events"
+    async with connect(settings) as client:
+        page = await call(client, "GET", path, params={"limit": 1000})
+        total, done = page["totalEvents"], 0
+        with show_progress("Exporting events") as advance, write_events(output, file_format) as write:
+            while True:
+                write(page["events"])
+                done += len(page["events"])
+                advance(done, total)
+                if page["nextCursor"] is None:
+                    break
+                page = await call(client, "GET", path, params={"limit": 1000, "cursor": page["nextCursor"]})
+    typer.echo(f"{done} events exported.", err=True)
+
+
+async def _import(settings: Settings, board: str, source: Path | None, file_format: Format, run_id: str) -> int:
+    typer.echo(f"Importing into {board}, run id {run_id}.", err=True)
+    path = f"/api/v1/leaderboards/{quote(board, safe='')}/scores"
+    lines = sys.stdin if source is None else source.open(encoding="utf-8-sig", errors="replace", newline="")
+    importer = Importer(run_id, lambda text: typer.echo(text, err=True))
+    with lines:
+        async with connect(settings) as client:
+            with show_progress("Importing lines") as advance:
+                for batch in importer.batches(lines, file_format):
+                    answer = await call(client, "POST", path, json={"scores": [item for _, item in batch]})
+                    importer.take(batch, answer["results"])
+                    advance(importer.done, None)
+    typer.echo(importer.summary, err=True)
+    return importer.refused

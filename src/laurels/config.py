@@ -1,0 +1,158 @@
+"""Every setting: its name, default, limits and one line of help. The only reader of the environment.
+
+A flag wins over its variable, and that over the default.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from laurels.core.ids import new_secret
+from laurels.errors import Invalid
+
+
+class Setting(NamedTuple):
+    name: str
+    default: str | int | None
+    help: str
+    minimum: int | None = None
+    maximum: int | None = None
+
+    @property
+    def variable(self) -> str:
+        return f"LAURELS_{self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting("host", "127.0.0.1", "Address to listen on."),
+        Setting("port", 8080, "Port to listen on; 0 takes a free one.", 0, 65535),
+        Setting("data_dir", "./laurels-data", "Folder of the embedded ledger and the admin key."),
+        Setting("ledger", None, "Where scores are kept. Default: sqlite:///<data-dir>/laurels.db"),
+        Setting("index", "memory://", "Where ranks are kept."),
+        Setting("workers", 1, "Server processes; more than one needs a shared index.", 1, 64),
+        Setting("admin_key", None, "The admin key. Default: made at the first start, kept in <data-dir>/admin.key"),
+        Setting("log_level", "info", "debug, info, warning or error."),
+        Setting("max_boards", 10_000, "How many boards may exist.", 1, 1_000_000),
+        Setting("max_batch", 1000, "How many events share one transaction at most.", 1, 100_000),
+        Setting(
+            "max_pending",
+            50_000,
+            "How many events may wait to be written; half of it for one pod.",
+            2,
+            10_000_000,
+        ),
+        Setting("write_timeout_ms", 10_000, "How long a write may take before its sender is told.", 1, 600_000),
+        Setting("url", None, "Commands other than serve: the server to talk to. Default: the data folder's own."),
+        Setting("key", None, "Commands other than serve: the key to use. Default: the data folder's admin key."),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    host: str
+    port: int
+    data_dir: Path
+    ledger: str
+    index: str
+    workers: int
+    admin_key: str | None
+    log_level: str
+    max_boards: int
+    max_batch: int
+    max_pending: int
+    write_timeout_ms: int
+    url: str | None
+    key: str | None
+
+    @property
+    def ledger_path(self) -> Path:
+        """The file of a SQLite ledger."""
+        prefix, _, path = self.ledger.partition("sqlite:///")
+        if prefix or not path:
+            raise Invalid(
+                "wrong_format",
+                f"{self.ledger!r} is not a ledger that this version knows: it is sqlite:///PATH.",
+                field="LAURELS_LEDGER",
+            )
+        return Path(path)
+
+    @property
+    def admin_key_path(self) -> Path:
+        return self.data_dir / "admin.key"
+
+
+def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Settings:
+    values: dict[str, Any] = {}
+    for setting in SETTINGS.values():
+        value = flags.get(setting.name)
+        source = setting.flag
+        if value is None:
+            value, source = environment.get(setting.variable) or setting.default, setting.variable
+        values[setting.name] = _check(setting, source, value)
+    values["data_dir"] = Path(values["data_dir"])
+    values["ledger"] = values["ledger"] or f"sqlite:///{values['data_dir'] / 'laurels.db'}"
+    settings = Settings(**values)
+    _check_together(settings)
+    return settings
+
+
+def read_admin_key(settings: Settings) -> str:
+    """The admin key: the setting, or the one in the data folder, which is made if it is missing."""
+    if settings.admin_key:
+        return settings.admin_key
+    path = settings.admin_key_path
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Written aside and moved, so that a crash leaves no half a key.
+        aside = path.with_suffix(".new")
+        aside.unlink(missing_ok=True)
+        aside.touch(0o600)
+        aside.write_text(new_secret() + "\n", "utf-8")
+        aside.rename(path)
+    return path.read_text("utf-8").strip()
+
+
+def _check(setting: Setting, source: str, value: Any) -> Any:
+    if setting.minimum is None or setting.maximum is None:
+        return value
+    try:
+        number = int(value)
+    except ValueError:
+        number = setting.minimum - 1
+    if not setting.minimum <= number <= setting.maximum:
+        raise Invalid(
+            "out_of_range",
+            f"{source} is {value!r}: it must be a whole number from {setting.minimum} to {setting.maximum}.",
+            field=source,
+            rule=f"{setting.minimum}..{setting.maximum}",
+        )
+    return number
+
+
+def _check_together(settings: Settings) -> None:
+    settings.ledger_path  # noqa: B018 - checks its form
+    if settings.index != "memory://":
+        raise Invalid(
+            "wrong_format",
+            f"{settings.index!r} is not an index that this version knows: it is memory://.",
+            field="LAURELS_INDEX",
+        )
+    if settings.workers > 1:
+        raise Invalid(
+            "out_of_range",
+            "More than one worker needs a shared index: each would rank only what it wrote itself. "
+            "The index is memory://, so --workers must be 1.",
+            field="LAURELS_WORKERS",
+            rule="1 with memory://",
+        )
+    if settings.log_level not in {"debug", "info", "warning", "error"}:
+        raise Invalid("not_a_choice", "The log level is debug, info, warning or error.", field="LAURELS_LOG_LEVEL")

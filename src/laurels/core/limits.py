@@ -1,0 +1,29 @@
+"""The limits of what a caller may send. They are part of the API: docs/api.md lists them."""
+
+from laurels.core.instants import SECOND_US
+
+USER_ID_CHARS = 256
+EVENT_ID_CHARS = 256
+BOARD_UUID_CHARS = 128
+POD_ID_CHARS = 64
+NAME_CHARS = 200
+METADATA_BYTES = 4096
+METADATA_DEPTH = 16
+BATCH_ITEMS = 10_000
+RANKS_USERS = 1000
+PAGE_ENTRIES = 1000
+AROUND_ENTRIES = 500
+BUCKETS = 1000
+CAPACITY = 10_000_000
+OFFSET = 2**53
+
+BODY_BYTES = 64 * 1024
+BATCH_BODY_BYTES = 8 * 1024 * 1024
+
+# An event may be this far ahead of the server's clock, for clocks differ.
+AHEAD_US = 5 * 60 * SECOND_US
+
+# No control characters: they break logs, terminals and CSV files. Everything else in any script is fine.
+ID_PATTERN = "^[^\\u0000-\\u001f\\u007f-\\u009f]+$"
+# Boards and pods stand in addresses, topics and file names.
+SLUG_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]*$"

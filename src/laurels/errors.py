@@ -1,0 +1,166 @@
+"""Every error that Laurels raises on purpose, and what each becomes outside.
+
+LaurelsError
+├── Malformed          the request can't be read at all
+├── Invalid            it can be read, and a value breaks a rule
+├── TooLarge           it is over a size limit
+├── WrongMediaType     the body is not declared as JSON
+├── Unauthenticated    a key is needed, or this one is not known
+├── Forbidden          the key is known and its role may not do this
+├── NotFound           no such thing, or none that this caller may see
+├── Conflict           it contradicts what is stored
+├── TooMany            this caller asks for more than its share
+├── Slow               the request did not arrive in time
+└── Unavailable        Laurels can't do it now; trying again later is right
+
+A `code` is stable and listed in CODES; texts may improve at any time.
+"""
+
+from typing import NamedTuple
+
+
+class LaurelsError(Exception):
+    """`field` is the path of the value at fault, `rule` the rule that it breaks."""
+
+    retryable = False
+
+    def __init__(self, code: str, message: str, *, field: str | None = None, rule: str | None = None) -> None:
+        assert code in CODES, f"error code {code!r} is not listed in CODES"
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.field = field
+        self.rule = rule
+
+
+class Malformed(LaurelsError):
+    pass
+
+
+class Invalid(LaurelsError):
+    pass
+
+
+class TooLarge(LaurelsError):
+    pass
+
+
+class WrongMediaType(LaurelsError):
+    pass
+
+
+class Unauthenticated(LaurelsError):
+    pass
+
+
+class Forbidden(LaurelsError):
+    pass
+
+
+class NotFound(LaurelsError):
+    pass
+
+
+class Conflict(LaurelsError):
+    pass
+
+
+class TooMany(LaurelsError):
+    retryable = True
+    retry_after_s = 1
+
+
+class Slow(LaurelsError):
+    retryable = True
+
+
+class Unavailable(LaurelsError):
+    retryable = True
+    retry_after_s = 1
+
+
+class Outside(NamedTuple):
+    """What an error is to those who can't catch it."""
+
+    http_status: int
+    title: str
+    exit_code: int
+
+
+OUTSIDE: dict[type[LaurelsError], Outside] = {
+    Malformed: Outside(400, "The request can't be read", 2),
+    Invalid: Outside(422, "A value breaks a rule", 2),
+    TooLarge: Outside(413, "The request is too large", 2),
+    WrongMediaType: Outside(415, "The body must be JSON", 2),
+    Unauthenticated: Outside(401, "A valid key is needed", 4),
+    Forbidden: Outside(403, "This key may not do that", 4),
+    NotFound: Outside(404, "Not found", 3),
+    Conflict: Outside(409, "It contradicts what is stored", 3),
+    TooMany: Outside(429, "Too many at once", 5),
+    Slow: Outside(408, "The request did not arrive in time", 5),
+    Unavailable: Outside(503, "Not available now", 5),
+}
+
+CODES: dict[str, str] = {
+    # the request as a whole
+    "invalid_json": "the body is not JSON (or not UTF-8)",
+    "not_an_object": "the body is JSON and not an object",
+    "too_deep": "the body nests deeper than allowed",
+    "body_too_large": "the body is over the size limit of this call",
+    "body_timeout": "the body did not arrive in time",
+    "media_type_not_json": "the Content-Type is not application/json",
+    "invalid_path": "the address has a part that is not UTF-8",
+    "method_not_allowed": "this address exists, and not with this method",
+    "no_such_address": "there is nothing at this address",
+    # one value
+    "missing_field": "a required field is missing",
+    "unknown_field": "a field is not one that this call knows",
+    "wrong_type": "a value is of the wrong JSON type, such as a number in a string",
+    "out_of_range": "a number is below or above what is allowed",
+    "wrong_length": "a text or list is shorter or longer than allowed",
+    "wrong_format": "a text has characters or a form that is not allowed",
+    "not_a_choice": "a value is not one of the listed ones",
+    "invalid_timestamp": "a timestamp is not RFC 3339 with a zone",
+    "timestamp_out_of_range": "a timestamp is before 1970 or too far ahead of the server's clock",
+    "not_finite": "a number is NaN, infinite or too large for a double",
+    "not_exact": "an integer can't be held exactly as a double",
+    "metadata_too_large": "the metadata is larger or deeper than allowed",
+    "invalid_cursor": "the cursor is not one that this call gave out",
+    "window_not_available": "this board or server does not have that window",
+    "segment_not_available": "this board or server does not have that segment",
+    "period_not_found": "the board has no such period",
+    "start_after_end": "startTime must be before endTime, minScore not above maxScore",
+    "immutable_field": "this field can't change once the board exists",
+    # who may
+    "key_required": "this call needs a key (for a public board's reads none is needed)",
+    "key_unknown": "the key is not known or was revoked",
+    "role_forbidden": "the key's role may not do this",
+    # what is there
+    "board_not_found": "there is no such board, or none that this key may see",
+    "pod_not_found": "there is no such pod, or none that this key may see",
+    "key_not_found": "the pod has no such key",
+    "user_not_found": "the user has no score on this board",
+    "user_not_ranked": "the user has a score and is outside the board's capacity",
+    "board_exists": "the UUID is taken",
+    "pod_exists": "the podId is taken",
+    "key_exists": "this Idempotency-Key already made a key; its secret was shown then",
+    "too_many_boards": "the server holds as many boards as it is set to",
+    "event_conflict": "the eventId was used before with another payload; the first stays",
+    "board_not_started": "the board takes no scores yet",
+    "board_ended": "the board takes no scores any more",
+    "board_archived": "the board is archived: it can be read and not changed",
+    "status_backwards": "a board's status only goes forward",
+    "outside_board_time": "the timestamp is before the board's startTime or not before its endTime",
+    "score_out_of_bounds": "the score is outside the board's minScore and maxScore",
+    "changed_meanwhile": "somebody else changed it at the same time",
+    # not now
+    "too_many_pending": "this pod has too many writes waiting",
+    "overloaded": "the server has too many writes waiting",
+    "starting": "the index is being loaded from the ledger",
+    "catching_up": "this ranking is being completed from the ledger",
+    "verify_running": "a check of the whole ledger is already running",
+    "stopping": "the server is shutting down",
+    "ledger_unavailable": "the ledger can't be reached or written",
+    "write_timeout": "the write took too long; it may still be stored: repeat it with the same eventId",
+    "internal": "a fault in Laurels; the log has the details",
+}

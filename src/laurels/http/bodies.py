@@ -1,0 +1,437 @@
+"""What travels over HTTP, in and out. The OpenAPI document is made from these and from the route table."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+
+from laurels.core import limits
+from laurels.core.board import RankStyle, Status
+from laurels.core.order import Order, Ties
+from laurels.core.scores import Rule
+from laurels.ports import Role
+from laurels.service.submit import RankState
+
+UserId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=limits.USER_ID_CHARS,
+        pattern=limits.ID_PATTERN,
+        description="A user id, in any script; no control characters.",
+    ),
+]
+EventId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=limits.EVENT_ID_CHARS,
+        pattern=limits.ID_PATTERN,
+        description="Makes the event unique on its board: sent again, it is not counted again.",
+    ),
+]
+BoardUuid = Annotated[str, Meta(min_length=1, max_length=limits.BOARD_UUID_CHARS, pattern=limits.SLUG_PATTERN)]
+PodId = Annotated[str, Meta(min_length=1, max_length=limits.POD_ID_CHARS, pattern=limits.SLUG_PATTERN)]
+Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARS, pattern=limits.ID_PATTERN)]
+Score = Annotated[
+    int | float,
+    Meta(description="A finite number that a double can hold; integers exactly, so up to 2^53 always."),
+]
+Timestamp = Annotated[
+    datetime,
+    Meta(tz=True, description="RFC 3339 with a zone; at most five minutes ahead of the server's clock."),
+]
+Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339 with a zone.")]
+Capacity = Annotated[int, Meta(ge=1, le=limits.CAPACITY, description="Only the best N are ranked.")]
+Metadata = Annotated[
+    dict[str, Any],
+    Meta(description=f"Any JSON object of at most {limits.METADATA_BYTES} bytes."),
+]
+
+
+class Body(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """What comes in: a field that is not known is an error, not a silence."""
+
+
+class Answer(Struct, rename="camel", kw_only=True):
+    """What goes out."""
+
+
+# In
+
+
+class ScoreUpdate(Body, kw_only=True):
+    score: Score
+    timestamp: Timestamp | None = None
+    event_id: EventId | None = None
+    metadata: Metadata | None = None
+
+
+class ScoreItem(ScoreUpdate, kw_only=True):
+    user_id: UserId
+
+
+class ScoreBatch(Body):
+    # Items are read one by one, so that a bad one does not spoil the rest.
+    scores: Annotated[
+        list[Raw],
+        Meta(
+            min_length=1,
+            max_length=limits.BATCH_ITEMS,
+            extra_json_schema={"items": {"$ref": "#/components/schemas/ScoreItem"}},
+        ),
+    ]
+
+
+class ShortScore(Struct, kw_only=True, forbid_unknown_fields=True):
+    user_id: UserId
+    points: Score
+    event_id: EventId | None = None
+
+
+class RanksRequest(Body):
+    user_ids: Annotated[list[UserId], Meta(min_length=1, max_length=limits.RANKS_USERS)]
+
+
+class PodRequest(Body):
+    pod_id: PodId
+    name: Name
+
+
+class KeyRequest(Body):
+    role: Annotated[str, Meta(pattern="^(server|client)$", description="server: writes and reads; client: reads.")]
+    label: Name | None = None
+
+
+class BoardRequest(Body, kw_only=True):
+    uuid: BoardUuid | None = field(default=None, name="UUID")
+    pod_id: PodId | None = None
+    name: Name
+    rule: Rule = Rule.BEST
+    order: Order = Order.DESC
+    ties: Ties = Ties.EARLIEST
+    capacity: Capacity | None = None
+    windows: Annotated[list[str], Meta(min_length=1, max_length=16)] = field(default_factory=lambda: ["all"])
+    segments: Annotated[list[str], Meta(min_length=1, max_length=16)] = field(default_factory=lambda: ["global"])
+    start_time: Moment | None = None
+    end_time: Moment | None = None
+    min_score: Score | None = None
+    max_score: Score | None = None
+    public: bool = False
+    metadata: Metadata | None = None
+
+
+class BoardChange(Body):
+    name: Name | UnsetType = UNSET
+    capacity: Capacity | UnsetType | None = UNSET
+    start_time: Moment | UnsetType | None = UNSET
+    end_time: Moment | UnsetType | None = UNSET
+    min_score: Score | UnsetType | None = UNSET
+    max_score: Score | UnsetType | None = UNSET
+    public: bool | UnsetType = UNSET
+    status: Status | UnsetType = UNSET
+    metadata: Metadata | UnsetType | None = UNSET
+
+
+# In, behind the question mark
+
+
+class NoQuery(Body):
+    pass
+
+
+class SelectionQuery(Body):
+    window: str | None = None
+    period: Annotated[str, Meta(description="A period's name, or 'current'.")] | None = None
+    segment: str | None = None
+    ranking: Annotated[RankStyle, Meta(description="How equal scores are numbered.")] | None = None
+
+
+class TopQuery(SelectionQuery):
+    limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES)] = 10
+    offset: Annotated[int, Meta(ge=0, le=limits.OFFSET)] = 0
+
+
+class AroundQuery(SelectionQuery):
+    above: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 4
+    below: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 4
+
+
+class DistributionQuery(SelectionQuery):
+    buckets: Annotated[int, Meta(ge=1, le=limits.BUCKETS)] = 20
+
+
+class PageQuery(Body):
+    limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES)] = 100
+    cursor: Annotated[str, Meta(max_length=100, description="The `nextCursor` of the page before.")] | None = None
+
+
+class BoardsQuery(PageQuery):
+    pod_id: PodId | None = None
+    status: Status | None = None
+
+
+class PodQuery(Body):
+    pod_id: PodId | None = None
+
+
+# Out
+
+
+class Problem(Answer, omit_defaults=True):
+    """RFC 9457. `code` is stable, `detail` is for people."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    retryable: bool
+    field: Annotated[str, Meta(description="The path of the value at fault.")] | None = None
+    rule: Annotated[str, Meta(description="The rule that it breaks.")] | None = None
+
+
+class ScoreAnswer(Answer):
+    uuid: str = field(name="UUID")
+    user_id: str
+    score: float
+    rank: int | None
+    previous_rank: int | None
+    previous_score: float | None
+    updated_at: datetime
+    event_id: str
+    duplicate: Annotated[bool, Meta(description="The eventId was already counted; nothing changed.")]
+    rank_state: Annotated[RankState, Meta(description="Why `rank` is there, or null.")]
+
+
+class ScoreResult(Answer):
+    user_id: str | None
+    status: Annotated[str, Meta(pattern="^(accepted|duplicate|refused)$")]
+    score: float | None = None
+    rank: int | None = None
+    event_id: str | None = None
+    rank_state: RankState | None = None
+    problem: Problem | None = None
+
+
+class BatchAnswer(Answer):
+    uuid: str = field(name="UUID")
+    results: list[ScoreResult]
+
+
+class Entry(Answer):
+    user_id: str
+    rank: int
+    score: float
+    timestamp: datetime
+
+
+class TopAnswer(Answer):
+    uuid: str = field(name="UUID")
+    users: list[Entry]
+    total_users: int
+    retrieved_at: datetime
+
+
+class RankAnswer(Answer):
+    uuid: str = field(name="UUID")
+    user_id: str
+    rank: int
+    score: float
+    timestamp: datetime
+    percentile: Annotated[
+        float,
+        Meta(ge=0, le=100, description="The share of ranked users whose score is not better, in percent."),
+    ]
+    total_users: int
+
+
+class AroundAnswer(Answer):
+    uuid: str = field(name="UUID")
+    users: list[Entry]
+    total_users: int
+
+
+class FriendEntry(Entry):
+    position: Annotated[int, Meta(description="The place among the users asked for.")]
+
+
+class RanksAnswer(Answer):
+    uuid: str = field(name="UUID")
+    users: list[FriendEntry]
+    missing: list[str]
+
+
+class Bucket(Answer):
+    from_: float = field(name="from")
+    to: float
+    count: int
+
+
+class DistributionAnswer(Answer):
+    uuid: str = field(name="UUID")
+    buckets: Annotated[list[Bucket], Meta(description="[from, to); the last one includes its `to`.")]
+    deciles: Annotated[list[float], Meta(description="The nine deciles by nearest rank, lowest first.")]
+    total_users: int
+
+
+class HistoryEvent(Answer):
+    event_id: str
+    score: float
+    timestamp: datetime
+    received_at: datetime
+    voided: Annotated[bool, Meta(description="No longer counts: the user was removed after it.")]
+    metadata: dict[str, Any] | None
+
+
+class HistoryAnswer(Answer):
+    uuid: str = field(name="UUID")
+    user_id: str
+    events: list[HistoryEvent]
+    next_cursor: str | None
+
+
+class BoardEvent(Answer):
+    event_id: str
+    user_id: str
+    score: float
+    timestamp: datetime
+    metadata: dict[str, Any] | None
+
+
+class EventsAnswer(Answer):
+    uuid: str = field(name="UUID")
+    events: list[BoardEvent]
+    total_events: Annotated[int | None, Meta(description="On the first page only, for counting takes a while.")]
+    next_cursor: str | None
+
+
+class UserScoreEntry(Answer):
+    uuid: str = field(name="UUID")
+    name: str
+    window: str
+    period: str
+    score: float
+    rank: Annotated[int | None, Meta(description="null: outside the board's capacity.")]
+    timestamp: datetime
+
+
+class UserScoresAnswer(Answer):
+    user_id: str
+    scores: list[UserScoreEntry]
+
+
+class RemovedAnswer(Answer):
+    uuid: str = field(name="UUID")
+    user_id: str
+    removed: bool
+
+
+class PeriodAnswer(Answer):
+    window: str
+    period: str
+    start_time: datetime | None
+    end_time: datetime | None
+    next_reset: datetime | None
+
+
+class PeriodsAnswer(Answer):
+    uuid: str = field(name="UUID")
+    periods: list[PeriodAnswer]
+
+
+class BoardAnswer(Answer):
+    uuid: str = field(name="UUID")
+    pod_id: str
+    name: str
+    status: Status
+    rule: Rule
+    order: Order
+    ties: Ties
+    capacity: int | None
+    windows: list[str]
+    segments: list[str]
+    periods: Annotated[list[PeriodAnswer], Meta(description="Each window's current period.")]
+    start_time: datetime | None
+    end_time: datetime | None
+    min_score: float | None
+    max_score: float | None
+    public: bool
+    metadata: dict[str, Any] | None
+    created_at: datetime
+    total_users: Annotated[int | None, Meta(description="null while the index is being loaded.")]
+
+
+class BoardsAnswer(Answer):
+    leaderboards: list[BoardAnswer]
+    next_cursor: str | None
+
+
+class PodAnswer(Answer):
+    pod_id: str
+    name: str
+    created_at: datetime
+
+
+class PodsAnswer(Answer):
+    pods: list[PodAnswer]
+
+
+class KeyAnswer(Answer):
+    key_id: str
+    role: Role
+    label: str | None
+    created_at: datetime
+
+
+class NewKeyAnswer(KeyAnswer):
+    key: Annotated[str, Meta(description="The key itself. It is shown this once.")]
+
+
+class KeysAnswer(Answer):
+    keys: list[KeyAnswer]
+
+
+class HealthAnswer(Answer):
+    status: str
+
+
+class ReadyAnswer(Answer):
+    status: Annotated[str, Meta(pattern="^(ready|not_ready)$")]
+    dependencies: Annotated[dict[str, str], Meta(description="'ok', or why not, for each.")]
+
+
+class ShortEntry(Struct, kw_only=True):
+    user_id: str
+    user_name: str
+    rank: int
+    score: float
+
+
+class ShortTop(Struct, kw_only=True):
+    data: list[ShortEntry]
+    total: Annotated[int, Meta(description="How many entries `data` has.")]
+
+
+class ShortInfo(Struct, kw_only=True):
+    user_id: str
+    score: float
+    rank: int | None
+
+
+class ShortUser(Struct, kw_only=True):
+    user_info: ShortInfo
+
+
+class VerifyLine(Answer, omit_defaults=True):
+    """One line of the stream: a difference, or how far it is; the last line has `done`."""
+
+    board: str | None = None
+    period: str | None = None
+    user_id: str | None = None
+    fault: str | None = None
+    expected: str | None = None
+    found: str | None = None
+    checked_users: int | None = None
+    differences: int | None = None
+    done: bool | None = None

@@ -1,0 +1,161 @@
+"""One call: what a handler gets, and the way from a request to a handler and back.
+
+A handler is `async def name(call: Call[Query, Body]) -> Answer`. Its annotations say how to read the request and
+what the OpenAPI document says about it.
+"""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cached_property
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+
+from laurels.core import limits
+from laurels.errors import Invalid, LaurelsError, Malformed, Slow, TooLarge, Unauthenticated, WrongMediaType
+from laurels.http.bodies import EventId, UserId
+from laurels.http.decode import decode_body, decode_texts, decode_value
+from laurels.http.problems import problem_response
+from laurels.service.access import Caller
+from laurels.service.laurels import Laurels
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+Handler = Callable[[Any], Awaitable[Any]]
+
+BODY_TIMEOUT_S = 30
+_encoder = msgspec.json.Encoder()
+
+
+class Call(Generic[Q, B]):
+    """`query` and `body` are read and checked; the path's parts are checked when they are asked for."""
+
+    def __init__(self, request: Request, laurels: Laurels, caller: Caller, query: Q, body: B) -> None:
+        self.laurels = laurels
+        self.caller = caller
+        self.query = query
+        self.body = body
+        self._request = request
+
+    @property
+    def board_uuid(self) -> str:
+        return self.path("UUID")
+
+    @cached_property
+    def user_id(self) -> str:
+        return str(decode_value(self.path("userId"), UserId, "userId"))
+
+    @property
+    def idempotency_key(self) -> str | None:
+        key = self._request.headers.get("idempotency-key")
+        return None if key is None else str(decode_value(key, EventId, "Idempotency-Key"))
+
+    def path(self, name: str) -> str:
+        return str(self._request.path_params[name])
+
+
+class Answered(Generic[B]):
+    """An answer whose status depends on what it says."""
+
+    def __init__(self, answer: B, status: int, headers: dict[str, str] | None = None) -> None:
+        self.answer = answer
+        self.status = status
+        self.headers = headers
+
+
+class Streamed:
+    """An answer that is sent line by line, as JSON lines."""
+
+    def __init__(self, lines: AsyncIterator[Any]) -> None:
+        self.lines = lines
+
+
+class Endpoint:
+    """A handler made into something that the router can call."""
+
+    def __init__(self, handler: Handler, *, status: int, body_bytes: int) -> None:
+        self.handler = handler
+        self.status = status
+        hints = get_type_hints(handler)
+        (call,) = [hint for name, hint in hints.items() if name != "return"]
+        self.query_type, body_type = get_args(call)
+        self.body_type: Any = None if body_type is type(None) else body_type
+        returned = hints["return"]
+        self.answer_type = get_args(returned)[0] if get_origin(returned) is Answered else returned
+        self.summary, _, self.description = inspect.cleandoc(handler.__doc__ or "").partition("\n\n")
+        self._decoder = None if self.body_type is None else msgspec.json.Decoder(self.body_type)
+        self.body_bytes = body_bytes
+
+    async def __call__(self, request: Request) -> Response:
+        laurels: Laurels = request.app.state.laurels
+        try:
+            caller = laurels.access.authenticate(_token(request))
+            query = self._query(request)
+            body = None if self._decoder is None else decode_body(await self._body(request), self._decoder)
+            answer = await self.handler(Call(request, laurels, caller, query, body))
+        except LaurelsError as error:
+            return problem_response(error)
+        if isinstance(answer, Answered):
+            return Response(_encoder.encode(answer.answer), answer.status, answer.headers, "application/json")
+        if isinstance(answer, Streamed):
+            return StreamingResponse(_lines(answer.lines), self.status, media_type="application/x-ndjson")
+        return Response(_encoder.encode(answer), self.status, media_type="application/json")
+
+    def _query(self, request: Request) -> Any:
+        if not request.scope["query_string"]:
+            return self.query_type()
+        texts: dict[str, str] = {}
+        for name, value in request.query_params.multi_items():
+            if name in texts:
+                raise Invalid("wrong_length", f"{name} is given twice.", field=name, rule="at most once")
+            texts[name] = value
+        return decode_texts(texts, self.query_type)
+
+    async def _body(self, request: Request) -> bytes:
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type != "application/json" and not media_type.endswith("+json"):
+            raise WrongMediaType(
+                "media_type_not_json",
+                f"Send the body with 'Content-Type: application/json' (it was {media_type or 'missing'}).",
+                field="Content-Type",
+                rule="application/json",
+            )
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > self.body_bytes:
+                        raise TooLarge(
+                            "body_too_large",
+                            f"The body is over {self.body_bytes} bytes. Send less at a time.",
+                            rule=f"<= {self.body_bytes} bytes",
+                        )
+        except TimeoutError:
+            raise Slow("body_timeout", f"The body did not arrive within {BODY_TIMEOUT_S} s.") from None
+        except ClientDisconnect:
+            raise Malformed("invalid_json", "The body ended early.") from None
+        return bytes(body)
+
+
+def endpoint(handler: Handler, status: int = 200, body_bytes: int = limits.BODY_BYTES) -> Endpoint:
+    return Endpoint(handler, status=status, body_bytes=body_bytes)
+
+
+def _token(request: Request) -> str | None:
+    authorization = request.headers.get("authorization")
+    if authorization is None:
+        return request.headers.get("x-api-key")
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated("key_unknown", "Send the key as 'Authorization: Bearer KEY'.", field="Authorization")
+    return token.strip()
+
+
+async def _lines(values: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    async for value in values:
+        yield _encoder.encode(value) + b"\n"

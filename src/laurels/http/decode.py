@@ -1,0 +1,133 @@
+"""From bytes and texts to typed values; every way in which that can fail has its own code."""
+
+import base64
+import binascii
+import json
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from laurels.errors import Invalid, LaurelsError, Malformed
+
+T = TypeVar("T")
+
+_AT = re.compile(r"^(?P<what>.*?)(?: - at `(?P<kind>key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
+_NAMED = re.compile(r"field `([^`]*)`")
+
+# The beginning of msgspec's message → our code. A test drives each of them.
+_CODES = (
+    ("Object missing required field", "missing_field"),
+    ("Object contains unknown field", "unknown_field"),
+    ("Number out of range", "not_finite"),
+    ("Invalid RFC3339", "invalid_timestamp"),
+    ("Expected `datetime` with a timezone", "invalid_timestamp"),
+    ("Expected `str` of length", "wrong_length"),
+    ("Expected `array` of length", "wrong_length"),
+    ("Expected `str` matching", "wrong_format"),
+    ("Invalid enum value", "not_a_choice"),
+    ("Expected `int` >=", "out_of_range"),
+    ("Expected `int` <=", "out_of_range"),
+    ("Integer value out of range", "out_of_range"),
+    ("Expected `", "wrong_type"),
+    ("Invalid value", "wrong_type"),
+)
+
+
+def decode_body(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
+    """A typed value from JSON bytes. `Malformed` if it is no JSON object, `Invalid` if a value breaks a rule."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _from_msgspec(error) from None
+    except RecursionError:
+        raise Malformed("too_deep", "The body nests too deeply.", rule="nested at most a few hundred deep") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _from_bad_json(body, error) from None
+
+
+def decode_texts(texts: dict[str, str], kind: type[T]) -> T:
+    """A typed value from the texts of a query."""
+    try:
+        return msgspec.convert(texts, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _from_msgspec(error) from None
+
+
+def decode_value(value: Any, kind: Any, name: str) -> Any:
+    """One text that must be of a kind, such as a user id in a path."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _from_msgspec(error, name) from None
+
+
+def encode_cursor(position: int) -> str:
+    return base64.urlsafe_b64encode(str(position).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str | None) -> int | None:
+    """The position that `encode_cursor` hid."""
+    if cursor is None:
+        return None
+    try:
+        text = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)).decode()
+        position = int(text)
+        if str(position) == text and 0 <= position < 2**63:
+            return position
+    except (binascii.Error, ValueError):
+        pass
+    raise Invalid(
+        "invalid_cursor",
+        "Take the cursor from `nextCursor` of the page before.",
+        field="cursor",
+        rule="as given out",
+    )
+
+
+def _from_msgspec(error: msgspec.ValidationError, name: str = "") -> LaurelsError:
+    match = _AT.match(str(error))
+    assert match is not None
+    what = match["what"]
+    path = name + (match["path"] or "").removeprefix("$")
+    if named := _NAMED.search(what):
+        path = f"{path}.{named[1]}"
+    field = path.lstrip(".") or None
+    if field is None and what.startswith("Expected `object`"):
+        return Malformed("not_an_object", f"The body must be a JSON object. {what}.", rule="a JSON object")
+    code = next((code for start, code in _CODES if what.startswith(start)), "wrong_type")
+    rule = what[0].lower() + what[1:]
+    return Invalid(code, f"{field or 'The value'}: {rule}.", field=field, rule=rule)
+
+
+def _from_bad_json(body: bytes, error: Exception) -> LaurelsError:
+    """NaN and Infinity are not JSON, but it is clear what was meant: then say which number is at fault."""
+    try:
+        found = _find_constant(json.loads(body, parse_constant=_NotFinite))
+    except (ValueError, RecursionError):
+        found = None
+    if found is None:
+        return Malformed("invalid_json", f"The body is not JSON: {error}.", rule="JSON in UTF-8")
+    path, constant = found
+    return Invalid(
+        "not_finite",
+        f"{constant.name} is not a number that JSON or a score can have.",
+        field=path.lstrip(".") or None,
+        rule="a finite number",
+    )
+
+
+class _NotFinite:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _find_constant(value: Any, path: str = "") -> tuple[str, _NotFinite] | None:
+    if isinstance(value, _NotFinite):
+        return path, value
+    children: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        children = [(f"{path}.{name}", each) for name, each in value.items()]
+    elif isinstance(value, list):
+        children = [(f"{path}[{number}]", each) for number, each in enumerate(value)]
+    return next((found for name, each in children if (found := _find_constant(each, name))), None)

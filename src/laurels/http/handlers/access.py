@@ -1,0 +1,68 @@
+"""Pods and keys. All of it needs an admin key."""
+
+from laurels.core.instants import to_datetime
+from laurels.http.bodies import (
+    KeyAnswer,
+    KeyRequest,
+    KeysAnswer,
+    NewKeyAnswer,
+    NoQuery,
+    PodAnswer,
+    PodRequest,
+    PodsAnswer,
+)
+from laurels.http.call import Call
+from laurels.ports import Pod, Role
+
+
+async def post_pod(call: Call[NoQuery, PodRequest]) -> PodAnswer:
+    """Create a pod
+
+    A pod is a tenant: a game or a team with its own boards and keys, invisible to all others. Repeating the call
+    with the same name gives the pod that is there.
+    """
+    call.caller.require_admin()
+    return _pod(await call.laurels.access.create_pod(call.body.pod_id, call.body.name))
+
+
+async def get_pods(call: Call[NoQuery, None]) -> PodsAnswer:
+    """List the pods"""
+    call.caller.require_admin()
+    return PodsAnswer(pods=[_pod(pod) for pod in await call.laurels.access.pods()])
+
+
+async def post_key(call: Call[NoQuery, KeyRequest]) -> NewKeyAnswer:
+    """Create a key of a pod
+
+    The key is shown in this answer and never again: only its hash is kept.
+    """
+    call.caller.require_admin()
+    key, token = await call.laurels.access.create_key(
+        call.path("podId"), Role(call.body.role), call.body.label, call.idempotency_key
+    )
+    return NewKeyAnswer(
+        key_id=key.key_id, role=key.role, label=key.label, created_at=to_datetime(key.created_at), key=token
+    )
+
+
+async def get_keys(call: Call[NoQuery, None]) -> KeysAnswer:
+    """List the keys of a pod, without their secrets"""
+    call.caller.require_admin()
+    keys = await call.laurels.access.keys_of(call.path("podId"))
+    return KeysAnswer(
+        keys=[
+            KeyAnswer(key_id=key.key_id, role=key.role, label=key.label, created_at=to_datetime(key.created_at))
+            for key in keys
+        ]
+    )
+
+
+async def delete_key(call: Call[NoQuery, None]) -> KeysAnswer:
+    """Revoke a key: it stops working at once. Gives the keys that remain"""
+    call.caller.require_admin()
+    await call.laurels.access.revoke_key(call.path("podId"), call.path("keyId"))
+    return await get_keys(call)
+
+
+def _pod(pod: Pod) -> PodAnswer:
+    return PodAnswer(pod_id=pod.pod_id, name=pod.name, created_at=to_datetime(pod.created_at))

@@ -1,0 +1,195 @@
+"""Ranks out: top, rank, around, ranks, distribution, history, and all scores of a user."""
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from laurels.core.instants import to_datetime
+from laurels.http.bodies import (
+    AroundAnswer,
+    AroundQuery,
+    BoardEvent,
+    Bucket,
+    DistributionAnswer,
+    DistributionQuery,
+    Entry,
+    EventsAnswer,
+    FriendEntry,
+    HistoryAnswer,
+    HistoryEvent,
+    PageQuery,
+    PodQuery,
+    RankAnswer,
+    RanksAnswer,
+    RanksRequest,
+    SelectionQuery,
+    TopAnswer,
+    TopQuery,
+    UserScoreEntry,
+    UserScoresAnswer,
+)
+from laurels.http.call import Call
+from laurels.http.decode import decode_cursor, encode_cursor
+from laurels.ports import Place
+from laurels.service.reads import Selection
+
+
+async def get_top(call: Call[TopQuery, None]) -> TopAnswer:
+    """The best users, from an offset on"""
+    board = call.laurels.boards.to_read(call.caller, call.board_uuid)
+    page = await call.laurels.reads.top(board, _selection(call.query), call.query.offset, call.query.limit)
+    return TopAnswer(
+        uuid=board.uuid,
+        users=[_entry(place) for place in page.places],
+        total_users=page.total,
+        retrieved_at=to_datetime(call.laurels.clock.now_us()),
+    )
+
+
+async def get_rank(call: Call[SelectionQuery, None]) -> RankAnswer:
+    """A user's rank, score and percentile"""
+    board = call.laurels.boards.to_read(call.caller, call.board_uuid)
+    found = await call.laurels.reads.rank(board, _selection(call.query), call.user_id)
+    return RankAnswer(
+        uuid=board.uuid,
+        user_id=found.place.user_id,
+        rank=found.place.rank,
+        score=found.place.score,
+        timestamp=to_datetime(found.place.achieved_at),
+        percentile=100 * (found.total - found.better) / found.total,
+        total_users=found.total,
+    )
+
+
+async def get_around(call: Call[AroundQuery, None]) -> AroundAnswer:
+    """A user's own row and its neighbours, in order"""
+    board = call.laurels.boards.to_read(call.caller, call.board_uuid)
+    query = call.query
+    page = await call.laurels.reads.around(board, _selection(query), call.user_id, query.above, query.below)
+    return AroundAnswer(uuid=board.uuid, users=[_entry(place) for place in page.places], total_users=page.total)
+
+
+async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
+    """The ranks of a set of users, such as friends
+
+    `rank` is the place in the whole ranking, `position` the place among the users asked for. Both are numbered in
+    the same style.
+    """
+    board = call.laurels.boards.to_read(call.caller, call.board_uuid)
+    friends, missing = await call.laurels.reads.ranks(board, _selection(call.query), call.body.user_ids)
+    return RanksAnswer(
+        uuid=board.uuid,
+        users=[
+            FriendEntry(
+                user_id=friend.place.user_id,
+                rank=friend.place.rank,
+                score=friend.place.score,
+                timestamp=to_datetime(friend.place.achieved_at),
+                position=friend.position,
+            )
+            for friend in friends
+        ],
+        missing=missing,
+    )
+
+
+async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionAnswer:
+    """How the scores are spread
+
+    Exact counts in buckets of equal width from the lowest to the highest score, and the deciles. Scores too close to
+    be told apart give fewer buckets than asked for.
+    """
+    board = call.laurels.boards.to_read(call.caller, call.board_uuid)
+    spread = await call.laurels.reads.distribution(board, _selection(call.query), call.query.buckets)
+    return DistributionAnswer(
+        uuid=board.uuid,
+        buckets=[
+            Bucket(from_=low, to=high, count=count)
+            for (low, high), count in zip(pairwise(spread.edges), spread.counts, strict=False)
+        ],
+        deciles=spread.deciles,
+        total_users=sum(spread.counts),
+    )
+
+
+async def get_history(call: Call[PageQuery, None]) -> HistoryAnswer:
+    """A user's events on a board, last arrived first"""
+    board = call.laurels.boards.to_read_with_key(call.caller, call.board_uuid)
+    before, limit = decode_cursor(call.query.cursor), call.query.limit
+    events = await call.laurels.reads.history(board, call.user_id, before, limit)
+    return HistoryAnswer(
+        uuid=board.uuid,
+        user_id=call.user_id,
+        events=[
+            HistoryEvent(
+                event_id=event.event_id,
+                score=event.score,
+                timestamp=to_datetime(event.at),
+                received_at=to_datetime(event.received_at),
+                voided=event.voided,
+                metadata=_metadata(event.metadata),
+            )
+            for event in events
+        ],
+        next_cursor=encode_cursor(events[-1].seq) if len(events) == limit else None,
+    )
+
+
+async def get_events(call: Call[PageQuery, None]) -> EventsAnswer:
+    """All events of a board in the order of arrival: for export"""
+    board = call.laurels.boards.to_write(call.caller, call.board_uuid)
+    after, limit = decode_cursor(call.query.cursor) or 0, call.query.limit
+    events = await call.laurels.reads.events(board, after, limit)
+    return EventsAnswer(
+        uuid=board.uuid,
+        events=[
+            BoardEvent(
+                event_id=event.event_id,
+                user_id=event.user_id,
+                score=event.score,
+                timestamp=to_datetime(event.at),
+                metadata=_metadata(event.metadata),
+            )
+            for event in events
+        ],
+        total_events=await call.laurels.reads.count_events(board) if call.query.cursor is None else None,
+        next_cursor=encode_cursor(events[-1].seq) if len(events) == limit else None,
+    )
+
+
+async def get_user_scores(call: Call[PodQuery, None]) -> UserScoresAnswer:
+    """All scores of a user in a pod: every board and window in one answer
+
+    The pod is the key's own; an admin names it as `podId`.
+    """
+    pod_id = call.caller.require_pod(call.query.pod_id)
+    boards = [board for board in call.laurels.boards.all() if board.pod_id == pod_id]
+    scores = await call.laurels.reads.scores_of_user(boards, call.user_id)
+    return UserScoresAnswer(
+        user_id=call.user_id,
+        scores=[
+            UserScoreEntry(
+                uuid=score.board.uuid,
+                name=score.board.name,
+                window=score.period.window,
+                period=score.period.name,
+                score=score.score,
+                rank=score.rank,
+                timestamp=to_datetime(score.achieved_at),
+            )
+            for score in scores
+        ],
+    )
+
+
+def _selection(query: SelectionQuery) -> Selection:
+    return Selection(query.window, query.period, query.segment, query.ranking)
+
+
+def _entry(place: Place) -> Entry:
+    return Entry(user_id=place.user_id, rank=place.rank, score=place.score, timestamp=to_datetime(place.achieved_at))
+
+
+def _metadata(text: str | None) -> dict[str, Any] | None:
+    return None if text is None else msgspec.json.decode(text, type=dict[str, Any])

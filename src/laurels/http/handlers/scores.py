@@ -1,0 +1,118 @@
+"""Scores in: one, many, and taking a user off a board."""
+
+import msgspec
+
+from laurels.core.instants import to_datetime, to_us
+from laurels.errors import LaurelsError
+from laurels.http.bodies import (
+    BatchAnswer,
+    NoQuery,
+    RemovedAnswer,
+    ScoreAnswer,
+    ScoreBatch,
+    ScoreItem,
+    ScoreResult,
+    ScoreUpdate,
+)
+from laurels.http.call import Call
+from laurels.http.decode import decode_body
+from laurels.http.problems import problem_of
+from laurels.ports import Recorded
+from laurels.service.submit import Accepted, Submission
+
+_item = msgspec.json.Decoder(ScoreItem)
+_user_id = msgspec.json.Decoder(dict[str, object])
+
+
+async def put_score(call: Call[NoQuery, ScoreUpdate]) -> ScoreAnswer:
+    """Submit a score
+
+    Added, compared or set, as the board's rule says; creates the user's entry if it is missing. The answer comes
+    after the score is durable and ranked. Send an `eventId` (or an `Idempotency-Key`) to be able to repeat the call
+    safely: it is counted once.
+    """
+    board = call.laurels.boards.to_write(call.caller, call.board_uuid)
+    accepted = await call.laurels.submissions.submit(
+        board, to_submission(call.user_id, call.body, call.idempotency_key)
+    )
+    return ScoreAnswer(
+        uuid=board.uuid,
+        user_id=accepted.user_id,
+        score=accepted.score,
+        rank=accepted.rank,
+        previous_rank=accepted.previous_rank,
+        previous_score=accepted.previous_score,
+        updated_at=to_datetime(accepted.updated_at),
+        event_id=accepted.event_id,
+        duplicate=accepted.outcome is Recorded.DUPLICATE,
+        rank_state=accepted.rank_state,
+    )
+
+
+async def post_scores(call: Call[NoQuery, ScoreBatch]) -> BatchAnswer:
+    """Submit many scores
+
+    One result an item, in order; a bad item is refused and does not spoil the rest. With an `Idempotency-Key`, an
+    item without an `eventId` gets one that follows from the key and its place in the list.
+    """
+    board = call.laurels.boards.to_write(call.caller, call.board_uuid)
+    key = call.idempotency_key
+    items = [_read_item(raw, None if key is None else f"{key}#{number}") for number, raw in enumerate(call.body.scores)]
+    answers = await call.laurels.submissions.submit_many(board, items)
+    results = []
+    for raw, item, answer in zip(call.body.scores, items, answers, strict=True):
+        if isinstance(answer, LaurelsError):
+            user_id = _guess_user(raw) if isinstance(item, LaurelsError) else item.user_id
+            results.append(ScoreResult(user_id=user_id, status="refused", problem=problem_of(answer)))
+        else:
+            results.append(_result(answer))
+    return BatchAnswer(uuid=board.uuid, results=results)
+
+
+async def delete_user(call: Call[NoQuery, None]) -> RemovedAnswer:
+    """Remove a user from a board
+
+    What the user scored so far no longer counts, and stays visible in the history as voided. What comes later
+    starts anew; events that were counted before are not counted again when they are repeated.
+    """
+    board = call.laurels.boards.to_write(call.caller, call.board_uuid)
+    await call.laurels.submissions.remove_user(call.caller, board, call.user_id, call.idempotency_key)
+    return RemovedAnswer(uuid=board.uuid, user_id=call.user_id, removed=True)
+
+
+def to_submission(user_id: str, update: ScoreUpdate, event_id: str | None) -> Submission:
+    return Submission(
+        user_id=user_id,
+        score=update.score,
+        at=None if update.timestamp is None else to_us(update.timestamp),
+        event_id=update.event_id or event_id,
+        metadata=update.metadata,
+    )
+
+
+def _read_item(raw: msgspec.Raw, event_id: str | None) -> Submission | LaurelsError:
+    try:
+        item = decode_body(bytes(raw), _item)
+    except LaurelsError as error:
+        return error
+    return to_submission(item.user_id, item, event_id)
+
+
+def _result(accepted: Accepted) -> ScoreResult:
+    return ScoreResult(
+        user_id=accepted.user_id,
+        status=accepted.outcome.value,
+        score=accepted.score,
+        rank=accepted.rank,
+        event_id=accepted.event_id,
+        rank_state=accepted.rank_state,
+    )
+
+
+def _guess_user(raw: msgspec.Raw) -> str | None:
+    """The user of an item that can't be read, if it names one, so that the sender finds it again."""
+    try:
+        user_id = _user_id.decode(bytes(raw)).get("userId")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return user_id if isinstance(user_id, str) else None

@@ -1,0 +1,147 @@
+"""The OpenAPI document, made from the route table and the types of the handlers."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from laurels import __version__
+from laurels.errors import OUTSIDE, Malformed
+from laurels.http.bodies import BoardUuid, PodId, Problem, ScoreItem, UserId, VerifyLine
+from laurels.http.call import Endpoint, Streamed
+from laurels.http.problems import MEDIA_TYPE
+
+if TYPE_CHECKING:
+    from laurels.http.routes import Address
+
+REF = "#/components/schemas/{name}"
+PATH_PARTS: dict[str, Any] = {"UUID": BoardUuid, "userId": UserId, "podId": PodId, "keyId": str}
+_TITLES = {outside.http_status: outside.title for outside in OUTSIDE.values()}
+
+
+def build_openapi(addresses: Sequence["Address"]) -> bytes:
+    endpoints = [address.endpoint for address in addresses]
+    types = _types(endpoints)
+    schemas, components = msgspec.json.schema_components(types, ref_template=REF)
+    by_type = dict(zip(map(str, types), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for address in addresses:
+        paths.setdefault(address.path, {})[address.method.lower()] = _operation(address, by_type, components)
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Laurels",
+                "version": __version__,
+                "description": "A real-time leaderboard service. Errors are `application/problem+json` (RFC 9457) "
+                "with a stable `code`. Keys travel as `Authorization: Bearer KEY` or `X-API-Key: KEY`.",
+                "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            },
+            "paths": paths,
+            "components": {
+                "schemas": components,
+                "securitySchemes": {
+                    "bearer": {"type": "http", "scheme": "bearer"},
+                    "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+                },
+            },
+            # No key at all is fine where a board is public.
+            "security": [{"bearer": []}, {"key": []}, {}],
+        }
+    )
+
+
+def _types(endpoints: Iterable[Endpoint]) -> list[Any]:
+    found: list[Any] = [Problem, ScoreItem, VerifyLine, *PATH_PARTS.values()]
+    for each in endpoints:
+        found += [each.query_type, each.body_type, each.answer_type]
+    unique = {str(kind): kind for kind in found if kind not in {None, Streamed}}
+    return list(unique.values())
+
+
+def _operation(address: "Address", by_type: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    called = address.endpoint
+    operation: dict[str, Any] = {
+        "operationId": called.handler.__name__,
+        "tags": [address.tag],
+        "summary": called.summary,
+        "parameters": _path_parameters(address.path, by_type) + _query_parameters(called, by_type, components),
+        "responses": _responses(address, by_type),
+    }
+    if called.description:
+        operation["description"] = called.description
+    if address.method in {"PUT", "POST", "DELETE"} and address.path != "/api/v1/pods":
+        operation["parameters"].append(_idempotency_key())
+    if called.body_type is not None:
+        schema = by_type[str(called.body_type)]
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return operation
+
+
+def _path_parameters(path: str, by_type: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": by_type[str(PATH_PARTS[name])]}
+        for name in re.findall(r"{(\w+)}", path)
+    ]
+
+
+def _query_parameters(called: Endpoint, by_type: dict[str, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
+    name = by_type[str(called.query_type)]["$ref"].rpartition("/")[2]
+    return [
+        {"name": name, "in": "query", "required": False, "schema": _without_null(schema)}
+        for name, schema in components[name].get("properties", {}).items()
+    ]
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A query parameter that is not given is absent, not null."""
+    choices = [each for each in schema.get("anyOf", []) if each != {"type": "null"}]
+    if not choices:
+        return schema
+    return choices[0] if len(choices) == 1 else {"anyOf": choices}
+
+
+def _idempotency_key() -> dict[str, Any]:
+    return {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "The same call with the same key takes effect once.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[!-~]+$"},
+    }
+
+
+def _responses(address: "Address", by_type: dict[str, Any]) -> dict[str, Any]:
+    called = address.endpoint
+    if called.answer_type is Streamed:
+        content = {"application/x-ndjson": {"schema": {"type": "string"}}}
+    else:
+        content = {"application/json": {"schema": by_type[str(called.answer_type)]}}
+    responses: dict[str, Any] = {str(called.status): {"description": "Done", "content": content}}
+    for status in _error_statuses(address):
+        responses[str(status)] = {
+            "description": _TITLES[status],
+            "content": {MEDIA_TYPE: {"schema": REF_PROBLEM}},
+        }
+    if address.path == "/readyz":
+        responses["503"]["content"]["application/json"] = content["application/json"]
+    return responses
+
+
+REF_PROBLEM = {"$ref": REF.format(name="Problem")}
+
+
+def _error_statuses(address: "Address") -> list[int]:
+    statuses = {401, 422, 503}
+    if "{" in address.path:
+        statuses |= {OUTSIDE[Malformed].http_status, 403, 404}
+    if address.path.startswith("/api/v1"):
+        statuses |= {403, 404}
+    if address.endpoint.body_type is not None:
+        statuses |= {400, 408, 413, 415}
+    if address.method != "GET":
+        statuses |= {403, 404, 409, 429}
+    if address.path == "/api/v1/verify":
+        statuses |= {429}
+    return sorted(statuses)

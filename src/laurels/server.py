@@ -1,0 +1,114 @@
+"""The running server: the application on a socket, from opening the ledger to the last answer."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+
+from laurels.config import Settings
+from laurels.http.routes import build_app
+from laurels.service.follower import Progress
+from laurels.wiring import build_laurels
+
+log = structlog.get_logger()
+
+GRACE_S = 30
+BACKLOG = 2048
+
+
+class Server:
+    """`ready` is called once everything is loaded; until then reads and writes are answered with 503."""
+
+    def __init__(self, settings: Settings, admin_key: str, progress: Progress, ready: Callable[[], None]) -> None:
+        self._laurels, self._ledger = build_laurels(settings, admin_key)
+        self._progress = progress
+        self._ready = ready
+        self._uvicorn = uvicorn.Server(
+            uvicorn.Config(
+                build_app(self._laurels, self._lifespan),
+                loop="uvloop",
+                http="httptools",
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACE_S,
+            )
+        )
+        self.address = ""
+        self.migrations: list[str] = []
+        self.error: BaseException | None = None
+
+    async def serve(self, listening: socket.socket, address: str) -> None:
+        """Serve until a signal or `stop`. Raises what kept the ledger from opening."""
+        self.address = address
+        # Opened before the socket answers, so that an unusable ledger is an error of the command, not of a request.
+        try:
+            self.migrations = await self._laurels.open()
+            self._ledger.announce(address)
+            await self._uvicorn.serve(sockets=[listening])
+        finally:
+            await self._laurels.close()
+        if self.error is not None:
+            raise self.error
+
+    def stop(self) -> None:
+        self._uvicorn.should_exit = True
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        del app
+        loading = asyncio.create_task(self._load(), name="load")
+        yield
+        loading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await loading
+
+    async def _load(self) -> None:
+        try:
+            await self._laurels.load(self._progress)
+        except Exception as error:  # noqa: BLE001 - raised again by `serve`
+            # Without an index there is nothing to serve: stop, and let the command say why.
+            self.error = error
+            self.stop()
+        else:
+            self._ready()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind((host, port))
+    listening.listen(BACKLOG)
+    return listening
+
+
+def configure_logs(level: str) -> None:
+    """One line an event on standard error: easy to read on a terminal, JSON elsewhere."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    renderer = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info if not sys.stderr.isatty() else _as_it_is,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    # uvicorn speaks through the standard library; what it says below a warning is about itself.
+    logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
+
+
+def _as_it_is(logger: object, name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    del logger, name
+    return event

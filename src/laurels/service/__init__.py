@@ -1,0 +1,1 @@
+"""The use cases. Knows the ports and the core, and no technology."""

@@ -1,0 +1,123 @@
+"""Who is calling, and what that key may do. Secrets are compared by hash and never kept."""
+
+import hashlib
+import hmac
+
+from msgspec import Struct
+
+from laurels.core.board import Board
+from laurels.core.ids import new_key_id, new_secret
+from laurels.errors import Forbidden, LaurelsError, NotFound, Unauthenticated
+from laurels.ports import Clock, Key, Ledger, Pod, Role
+
+PREFIX = "lrl"
+
+
+class Caller(Struct, frozen=True):
+    """`role` None: no key was sent."""
+
+    role: Role | None
+    pod_id: str | None
+    key_id: str
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role is Role.ADMIN
+
+    def require_key(self) -> None:
+        if self.role is None:
+            raise Unauthenticated("key_required", "Send a key: 'Authorization: Bearer KEY' or 'X-API-Key: KEY'.")
+
+    def require_admin(self) -> None:
+        self.require_key()
+        if not self.is_admin:
+            raise Forbidden("role_forbidden", f"This needs an admin key; yours is a {self.role} key.")
+
+    def require_writer(self) -> None:
+        self.require_key()
+        if self.role is Role.CLIENT:
+            raise Forbidden("role_forbidden", "A client key can only read. Writing needs a server key.")
+
+    def require_pod(self, pod_id: str | None) -> str:
+        """The pod that a call is about: the key's own, or for an admin the one that is named."""
+        self.require_key()
+        if self.is_admin:
+            if pod_id is None:
+                raise NotFound("pod_not_found", "An admin key belongs to no pod: name one as podId.", field="podId")
+            return pod_id
+        if pod_id not in {None, self.pod_id}:
+            raise unknown_pod(pod_id)
+        assert self.pod_id is not None, "server and client keys have a pod"
+        return self.pod_id
+
+    def sees(self, board: Board) -> bool:
+        return board.public or self.is_admin or (self.role is not None and self.pod_id == board.pod_id)
+
+
+ANONYMOUS = Caller(None, None, "")
+
+
+class Access:
+    """Keys and pods. All keys that are valid are held in memory: a request costs one hash and one look-up."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, admin_key: str) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._admin_digest = _digest(admin_key)
+        self._keys: dict[str, Key] = {}
+
+    async def open(self) -> None:
+        self._keys = {key.key_id: key for key in await self._ledger.keys()}
+
+    def authenticate(self, token: str | None) -> Caller:
+        if token is None:
+            return ANONYMOUS
+        digest = _digest(token)
+        if hmac.compare_digest(digest, self._admin_digest):
+            return Caller(Role.ADMIN, None, "admin")
+        parts = token.split("_", 2)
+        key = self._keys.get(parts[1]) if len(parts) == 3 and parts[0] == PREFIX else None
+        if key is None or not hmac.compare_digest(digest, key.digest):
+            raise Unauthenticated("key_unknown", "This key is not known, or was revoked.")
+        return Caller(key.role, key.pod_id, key.key_id)
+
+    async def create_key(
+        self, pod_id: str, role: Role, label: str | None, idempotency_key: str | None = None
+    ) -> tuple[Key, str]:
+        """Make a key; gives it with its token, which can't be shown again."""
+        key_id = new_key_id()
+        if idempotency_key is not None:
+            key_id = hashlib.sha256(f"{pod_id}/{idempotency_key}".encode()).hexdigest()[:12]
+        token = f"{PREFIX}_{key_id}_{new_secret()}"
+        key = Key(key_id, pod_id, role, label, _digest(token), self._clock.now_us())
+        await self._ledger.create_key(key)
+        self._keys[key_id] = key
+        return key, token
+
+    async def keys_of(self, pod_id: str) -> list[Key]:
+        await self._need_pod(pod_id)
+        return [key for key in self._keys.values() if key.pod_id == pod_id]
+
+    async def revoke_key(self, pod_id: str, key_id: str) -> None:
+        key = self._keys.get(key_id)
+        if key is None or key.pod_id != pod_id or not await self._ledger.revoke_key(key_id):
+            raise NotFound("key_not_found", f"Pod {pod_id!r} has no key {key_id!r}.", field="keyId")
+        self._keys.pop(key_id, None)
+
+    async def create_pod(self, pod_id: str, name: str) -> Pod:
+        return await self._ledger.create_pod(Pod(pod_id, name, self._clock.now_us()))
+
+    async def pods(self) -> list[Pod]:
+        return await self._ledger.pods()
+
+    async def _need_pod(self, pod_id: str) -> None:
+        if all(pod.pod_id != pod_id for pod in await self._ledger.pods()):
+            raise unknown_pod(pod_id)
+
+
+def unknown_pod(pod_id: str | None) -> LaurelsError:
+    return NotFound("pod_not_found", f"There is no pod {pod_id!r}.", field="podId")
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

@@ -1,0 +1,151 @@
+"""Group commit: whatever arrives while a transaction is under way shares the next one. No timer is needed.
+
+Every event is durable, and in the index, before its sender gets an answer. The queue is bounded as a whole and for
+each pod, so that one busy game can't shut the others out.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from itertools import islice, repeat
+
+import structlog
+from msgspec import Struct
+
+from laurels.errors import LaurelsError, TooMany, Unavailable
+from laurels.ports import Event, Ledger, Placement, Record
+from laurels.service.follower import Follower
+
+log = structlog.get_logger()
+
+
+class Written(Struct, frozen=True):
+    """What became of one event, and the ranks of its user by period (none: the index is behind)."""
+
+    record: Record
+    placements: dict[int, Placement]
+
+
+class _Piece(Struct):
+    events: Sequence[Event]
+    done: asyncio.Future[Sequence[Written | LaurelsError]]
+
+    def answer(self, answers: Sequence[Written | LaurelsError]) -> None:
+        # Its sender may have given up waiting.
+        if not self.done.done():
+            self.done.set_result(answers)
+
+
+class Batcher:
+    def __init__(
+        self, ledger: Ledger, follower: Follower, *, max_batch: int, max_pending: int, timeout_ms: int
+    ) -> None:
+        self._ledger = ledger
+        self._follower = follower
+        self._max_batch = max_batch
+        self._max_pending = max_pending
+        self._timeout_s = timeout_ms / 1000
+        self._queue: deque[_Piece] = deque()
+        self._pending: Counter[str] = Counter()
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._worker: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._worker = asyncio.create_task(self._run(), name="batcher")
+
+    async def close(self) -> None:
+        """Refuse what is new, finish what was taken."""
+        self._closing = True
+        self._wake.set()
+        if self._worker is not None:
+            await self._worker
+
+    async def write(self, events: Sequence[Event]) -> list[Written | LaurelsError]:
+        """Record events of one pod; one answer an event. Raises only before anything is stored, or `write_timeout`.
+
+        More than fit into one batch are several transactions, of which one may fail alone.
+        """
+        self._admit(events)
+        loop = asyncio.get_running_loop()
+        pieces = [
+            _Piece(events[start : start + self._max_batch], loop.create_future())
+            for start in range(0, len(events), self._max_batch)
+        ]
+        self._queue.extend(pieces)
+        self._wake.set()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answers = await asyncio.gather(*(piece.done for piece in pieces))
+        except TimeoutError:
+            ids = ", ".join(event.event_id for event in events[:3])
+            raise Unavailable(
+                "write_timeout",
+                f"The write took longer than {self._timeout_s:g} s. It may still be stored: "
+                f"repeat it with the same eventId ({ids}{', …' if len(events) > 3 else ''}).",
+            ) from None
+        return [each for answer in answers for each in answer]
+
+    def _admit(self, events: Sequence[Event]) -> None:
+        if self._closing:
+            raise Unavailable("stopping", "The server is shutting down.")
+        pod_id = events[0].board.pod_id
+        waiting = self._pending.total()
+        if waiting + len(events) > self._max_pending and waiting:
+            raise Unavailable("overloaded", f"{waiting} writes are waiting. Try again in a moment.")
+        own = self._pending[pod_id]
+        if own + len(events) > self._max_pending // 2 and own:
+            raise TooMany("too_many_pending", f"This pod has {own} writes waiting. Try again in a moment.")
+        self._pending[pod_id] += len(events)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                await self._write_batch(self._take())
+            if self._closing:
+                return
+
+    def _take(self) -> list[_Piece]:
+        pieces = [self._queue.popleft()]
+        size = len(pieces[0].events)
+        while self._queue and size + len(self._queue[0].events) <= self._max_batch:
+            pieces.append(self._queue.popleft())
+            size += len(pieces[-1].events)
+        return pieces
+
+    async def _write_batch(self, pieces: list[_Piece]) -> None:
+        events = [event for piece in pieces for event in piece.events]
+        answers: Iterator[Written | LaurelsError]
+        try:
+            answers = iter(await self._write(events))
+        except LaurelsError as error:
+            answers = repeat(error)
+        except Exception:
+            # A fault of ours must not stop the lane: these senders are told, the next batch is tried.
+            log.exception("batch_failed", events=len(events))
+            answers = repeat(Unavailable("internal", "The write failed, and the log says why."))
+        for piece in pieces:
+            piece.answer(list(islice(answers, len(piece.events))))
+        for event in events:
+            self._pending[event.board.pod_id] -= 1
+
+    async def _write(self, events: list[Event]) -> list[Written]:
+        records = await self._ledger.record(events)
+        placements = await self._follower.apply(
+            (event.board, change.row)
+            for event, record in zip(events, records, strict=True)
+            for change in record.changes
+        )
+        return [
+            Written(
+                record,
+                {
+                    change.row.period_id: placement
+                    for change in record.changes
+                    if (placement := placements.get((change.row.period_id, event.user_id))) is not None
+                },
+            )
+            for event, record in zip(events, records, strict=True)
+        ]

@@ -1,0 +1,178 @@
+"""The boards: who sees which, and how they are made, changed and archived. All are held in memory."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from laurels.core.board import DEFAULT_BOARD, DEFAULT_POD, Board, Status
+from laurels.core.order import Ties
+from laurels.core.scores import Rule
+from laurels.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
+from laurels.ports import Clock, Ledger
+from laurels.service.access import Caller
+from laurels.service.follower import Follower
+
+_STATUSES = list(Status)
+# Boards made with an Idempotency-Key and no UUID get one that follows from the key.
+_NAMESPACE = uuid.UUID("9e0c8a5e-6f1d-5b0a-8a55-4c61757265ff")
+# What the ledger gives a board; everything else is its definition.
+_GIVEN = ("id", "created_at", "revision", "periods", "archived_at")
+
+
+class Boards:
+    def __init__(self, ledger: Ledger, follower: Follower, clock: Clock, max_boards: int) -> None:
+        self._ledger = ledger
+        self._follower = follower
+        self._clock = clock
+        self._max_boards = max_boards
+        self._boards: dict[str, Board] = {}
+
+    async def open(self) -> None:
+        """Read all boards; in an empty ledger, make the default one first."""
+        boards = await self._ledger.boards()
+        if not boards:
+            boards = [await self._create_default()]
+        self._boards = {board.uuid: board for board in boards}
+
+    def all(self) -> list[Board]:
+        return list(self._boards.values())
+
+    def to_read(self, caller: Caller, board_uuid: str) -> Board:
+        """A board that the caller may read. What exists unseen gets the same answer as what does not exist."""
+        board = self._boards.get(board_uuid)
+        if board is None or not caller.sees(board):
+            if caller.role is None:
+                raise Unauthenticated(
+                    "key_required",
+                    f"There is no public board {board_uuid!r}. To see others, send a key: "
+                    "'Authorization: Bearer KEY' or 'X-API-Key: KEY'.",
+                )
+            raise NotFound("board_not_found", f"There is no board {board_uuid!r}.", field="UUID")
+        return board
+
+    def to_read_with_key(self, caller: Caller, board_uuid: str) -> Board:
+        """A board whose details (events, metadata) the caller may read: its own pod's, public or not."""
+        caller.require_key()
+        board = self.to_read(caller, board_uuid)
+        if not caller.is_admin and board.pod_id != caller.pod_id:
+            raise Forbidden("role_forbidden", "Only keys of the board's own pod may read this.")
+        return board
+
+    def to_write(self, caller: Caller, board_uuid: str) -> Board:
+        caller.require_key()
+        board = self.to_read_with_key(caller, board_uuid)
+        caller.require_writer()
+        return board
+
+    def page(self, caller: Caller, pod_id: str | None, status: Status | None, after_id: int, limit: int) -> list[Board]:
+        """Boards in the order of their making: of one's pod, all for an admin, the public ones without a key.
+
+        Archived ones only when asked for.
+        """
+        if pod_id is not None and caller.role is not None:
+            pod_id = caller.require_pod(pod_id)
+        elif caller.role is not None and not caller.is_admin:
+            pod_id = caller.pod_id
+        now = self._clock.now_us()
+        page: list[Board] = []
+        for board in self._boards.values():
+            if board.id <= after_id or not caller.sees(board) or (pod_id is not None and board.pod_id != pod_id):
+                continue
+            found = board.status_at(now)
+            if found is status or (status is None and found is not Status.ARCHIVED):
+                page.append(board)
+                if len(page) == limit:
+                    break
+        return page
+
+    async def create(self, board: Board, idempotency_key: str | None) -> Board:
+        """Idempotent: the same definition under the same UUID (or Idempotency-Key) gives the board that is there."""
+        if not board.uuid:
+            name = f"{board.pod_id}/{idempotency_key}"
+            made = uuid.uuid5(_NAMESPACE, name) if idempotency_key is not None else uuid.uuid4()
+            board = replace(board, uuid=str(made))
+        _check_bounds(board)
+        existing = self._boards.get(board.uuid)
+        if existing is not None and _definition(existing) == _definition(board):
+            return existing
+        if len(self._boards) >= self._max_boards:
+            raise Conflict(
+                "too_many_boards",
+                f"There are {len(self._boards)} boards, as many as LAURELS_MAX_BOARDS allows.",
+            )
+        created = await self._ledger.create_board(replace(board, created_at=self._clock.now_us()))
+        await self._follower.load(created)
+        self._boards[created.uuid] = created
+        return created
+
+    async def change(self, board: Board, fields: Mapping[str, Any], status: Status | None = None) -> Board:
+        """Change some fields, or move the status forward by hand."""
+        now = self._clock.now_us()
+        before = board.status_at(now)
+        if before is Status.ARCHIVED:
+            if status is Status.ARCHIVED and not fields:
+                return board
+            raise Conflict("board_archived", "An archived board can't be changed.")
+        changed = replace(board, **fields)
+        _check_bounds(changed)
+        if status is not None and status is not changed.status_at(now):
+            changed = _with_status(changed, status, now)
+        if _STATUSES.index(changed.status_at(now)) < _STATUSES.index(before):
+            raise Conflict(
+                "status_backwards",
+                f"The board is {before}; that change would make it {changed.status_at(now)}.",
+            )
+        if changed == board:
+            return board
+        stored = await self._ledger.update_board(changed)
+        self._boards[stored.uuid] = stored
+        if stored.capacity != board.capacity:
+            await self._follower.load(stored)
+        return stored
+
+    async def _create_default(self) -> Board:
+        now = self._clock.now_us()
+        board = Board(
+            id=0,
+            uuid=DEFAULT_BOARD,
+            pod_id=DEFAULT_POD,
+            name="Leaderboard",
+            rule=Rule.INCREMENT,
+            ties=Ties.SHARED,
+            public=True,
+            created_at=now,
+        )
+        return await self._ledger.create_board(board)
+
+
+def _definition(board: Board) -> dict[str, Any]:
+    return {name: value for name, value in asdict(board).items() if name not in _GIVEN}
+
+
+def _check_bounds(board: Board) -> None:
+    if board.start_at is not None and board.end_at is not None and board.start_at >= board.end_at:
+        raise Invalid(
+            "start_after_end", "endTime must be after startTime.", field="endTime", rule="endTime > startTime"
+        )
+    if board.min_score is not None and board.max_score is not None and board.min_score > board.max_score:
+        raise Invalid(
+            "start_after_end",
+            "maxScore must not be below minScore.",
+            field="maxScore",
+            rule="maxScore >= minScore",
+        )
+
+
+def _with_status(board: Board, status: Status, now: int) -> Board:
+    match status:
+        case Status.ACTIVE:
+            return replace(board, start_at=now) if board.status_at(now) is Status.SCHEDULED else board
+        case Status.ENDED:
+            start = board.start_at if board.start_at is None or board.start_at <= now else now
+            return replace(board, start_at=start, end_at=now)
+        case Status.ARCHIVED:
+            return replace(board, archived_at=now)
+        case Status.SCHEDULED:
+            raise Conflict("status_backwards", "A board becomes SCHEDULED by a startTime ahead, not by its status.")

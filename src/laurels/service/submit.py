@@ -1,0 +1,232 @@
+"""Scores on their way in: check, stamp, record, rank. HTTP and the command line come through here alike."""
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from laurels.core.board import Board, Status
+from laurels.core.ids import new_event_id
+from laurels.core.instants import to_datetime
+from laurels.core.limits import AHEAD_US, METADATA_BYTES, METADATA_DEPTH
+from laurels.errors import Conflict, Invalid, LaurelsError
+from laurels.ports import Act, Clock, Event, Ledger, Placement, Recorded
+from laurels.service.access import Caller
+from laurels.service.batcher import Batcher, Written
+from laurels.service.follower import Follower
+
+_CLOSED = {
+    Status.SCHEDULED: ("board_not_started", "takes no scores yet"),
+    Status.ENDED: ("board_ended", "takes no scores any more"),
+    Status.ARCHIVED: ("board_archived", "is archived and takes no scores"),
+}
+
+
+class Submission(Struct, frozen=True):
+    """A score as somebody sent it. `at` None: now. `event_id` None: Laurels makes one."""
+
+    user_id: str
+    score: int | float
+    at: int | None = None
+    event_id: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class RankState(StrEnum):
+    """Why there is a rank, or none."""
+
+    RANKED = "ranked"
+    OUTSIDE_CAPACITY = "outside_capacity"
+    CATCHING_UP = "catching_up"
+
+
+class Accepted(Struct, frozen=True):
+    """The user's score and rank in the board's first window once the event was recorded."""
+
+    outcome: Recorded
+    event_id: str
+    user_id: str
+    score: float
+    previous_score: float | None
+    rank: int | None
+    previous_rank: int | None
+    rank_state: RankState
+    updated_at: int
+
+
+class Submissions:
+    def __init__(self, ledger: Ledger, follower: Follower, batcher: Batcher, clock: Clock) -> None:
+        self._ledger = ledger
+        self._follower = follower
+        self._batcher = batcher
+        self._clock = clock
+
+    async def submit(self, board: Board, submission: Submission) -> Accepted:
+        (answer,) = await self.submit_many(board, [submission])
+        if isinstance(answer, LaurelsError):
+            raise answer
+        return answer
+
+    async def submit_many(
+        self, board: Board, submissions: Sequence[Submission | LaurelsError]
+    ) -> list[Accepted | LaurelsError]:
+        """One answer each, in order. What was bad before it came here passes through as its error."""
+        self._follower.require_ready()
+        now = self._clock.now_us()
+        _require_open(board, now)
+        answers: list[Accepted | LaurelsError | None] = []
+        events: list[Event] = []
+        for submission in submissions:
+            if isinstance(submission, LaurelsError):
+                answers.append(submission)
+                continue
+            try:
+                events.append(_check(board, submission, now))
+                answers.append(None)
+            except LaurelsError as error:
+                answers.append(error)
+        written = iter(await self._batcher.write(events) if events else ())
+        checked = iter(events)
+        return [_answer(next(checked), next(written)) if each is None else each for each in answers]
+
+    async def remove_user(self, caller: Caller, board: Board, user_id: str, idempotency_key: str | None) -> None:
+        """Take a user off a board: what was scored so far no longer counts, what comes later starts anew."""
+        self._follower.require_ready()
+        now = self._clock.now_us()
+        if board.status_at(now) is Status.ARCHIVED:
+            raise Conflict("board_archived", "An archived board can't be changed.")
+        token = idempotency_key if idempotency_key is not None else new_event_id(now)
+        act = Act(f"remove/{token}/{user_id}", "remove", caller.key_id, now)
+        rows = await self._ledger.remove_user(board, user_id, act)
+        await self._follower.apply((board, row) for row in rows)
+
+
+def _require_open(board: Board, now: int) -> None:
+    status = board.status_at(now)
+    if status in _CLOSED:
+        code, what = _CLOSED[status]
+        raise Conflict(code, f"Board {board.uuid!r} {what}.")
+
+
+def _check(board: Board, submission: Submission, now: int) -> Event:
+    score = exact_score(submission.score)
+    if (board.min_score is not None and score < board.min_score) or (
+        board.max_score is not None and score > board.max_score
+    ):
+        low = "" if board.min_score is None else f"{board.min_score:g} <= "
+        high = "" if board.max_score is None else f" <= {board.max_score:g}"
+        raise Invalid(
+            "score_out_of_bounds",
+            f"The board takes scores where {low}score{high}.",
+            field="score",
+            rule=f"{low}score{high}",
+        )
+    return Event(
+        board=board,
+        event_id=submission.event_id or new_event_id(now),
+        user_id=submission.user_id,
+        score=score,
+        at=now if submission.at is None else _check_time(board, submission.at, now),
+        stamped=submission.at is None,
+        received_at=now,
+        metadata=canonical_metadata(submission.metadata),
+    )
+
+
+def exact_score(score: float, field: str = "score") -> float:
+    """The double that a number is, or an error if there is none."""
+    if not math.isfinite(score):
+        raise Invalid("not_finite", "A score is a finite number.", field=field, rule="finite")
+    try:
+        double = float(score)
+    except OverflowError:
+        raise Invalid("not_finite", "This number is too large for a double.", field=field, rule="finite") from None
+    if isinstance(score, int) and int(double) != score:
+        raise Invalid(
+            "not_exact",
+            f"The integer {score} can't be held exactly: the nearest double is {int(double)}. "
+            "Integers up to 2^53 always can.",
+            field=field,
+            rule="exact as a double",
+        )
+    # -0.0 is 0.0, in the ledger too.
+    return double + 0.0
+
+
+def _check_time(board: Board, at: int, now: int) -> int:
+    if at < 0 or at > now + AHEAD_US:
+        raise Invalid(
+            "timestamp_out_of_range",
+            "A timestamp is from 1970 on and at most five minutes ahead of the server's clock "
+            f"({to_datetime(now).isoformat(timespec='seconds')}).",
+            field="timestamp",
+            rule="1970-01-01T00:00:00Z <= timestamp <= now + 5 min",
+        )
+    if (board.start_at is not None and at < board.start_at) or (board.end_at is not None and at >= board.end_at):
+        raise Invalid(
+            "outside_board_time",
+            "The timestamp is not within the board's startTime and endTime.",
+            field="timestamp",
+            rule="startTime <= timestamp < endTime",
+        )
+    return at
+
+
+def canonical_metadata(metadata: dict[str, Any] | None) -> str | None:
+    """Equal metadata give equal texts. Raises if it is over its limits."""
+    if metadata is None:
+        return None
+    encoded = msgspec.json.encode(metadata, order="sorted")
+    if len(encoded) > METADATA_BYTES or _depth(metadata) > METADATA_DEPTH:
+        raise Invalid(
+            "metadata_too_large",
+            f"metadata is at most {METADATA_BYTES} bytes of JSON, nested at most {METADATA_DEPTH} deep.",
+            field="metadata",
+            rule=f"<= {METADATA_BYTES} bytes, <= {METADATA_DEPTH} deep",
+        )
+    return encoded.decode()
+
+
+def _depth(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + max((_depth(each) for each in value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max((_depth(each) for each in value), default=0)
+    return 0
+
+
+def _answer(event: Event, written: Written | LaurelsError) -> Accepted | LaurelsError:
+    if isinstance(written, LaurelsError):
+        return written
+    if written.record.outcome is Recorded.CONFLICT:
+        return Conflict(
+            "event_conflict",
+            f"The eventId {event.event_id!r} was used before with another payload. The first stays.",
+            field="eventId",
+        )
+    main = {period.id for period in event.board.periods if period.window == event.board.windows[0]}
+    changes = written.record.changes
+    change = next((each for each in changes if each.row.period_id in main), changes[0])
+    placement = written.placements.get(change.row.period_id)
+    standing = change.row.standing
+    before = change.before.standing if change.before else None
+    return Accepted(
+        outcome=written.record.outcome,
+        event_id=event.event_id,
+        user_id=event.user_id,
+        score=standing.score if standing else 0.0,
+        previous_score=before.score if before else None,
+        rank=placement.after if placement else None,
+        previous_rank=placement.before if placement else None,
+        rank_state=_rank_state(placement),
+        updated_at=event.received_at,
+    )
+
+
+def _rank_state(placement: Placement | None) -> RankState:
+    if placement is None:
+        return RankState.CATCHING_UP
+    return RankState.RANKED if placement.after is not None else RankState.OUTSIDE_CAPACITY

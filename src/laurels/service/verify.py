@@ -1,0 +1,171 @@
+"""Is what is stored what the events say? Rows against a fresh fold of the events, and the index against that fold.
+
+Rows and events are read in one view, so a difference between them is always real. The index moves on while the
+ledger is read: what is newer there than the row that was read is left out, and what is older gets a moment to
+catch up before it counts.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from enum import StrEnum
+
+from msgspec import Struct
+
+from laurels.core.board import Board
+from laurels.core.order import decode_key, encode_key
+from laurels.core.scores import Standing
+from laurels.core.windows import Period
+from laurels.ports import Held, Index, Ledger, Refolded, Row
+
+GRACE_S = 2.0
+POLL_S = 0.05
+
+
+class Fault(StrEnum):
+    ROW_MISSING = "row_missing"
+    ROW_EXTRA = "row_extra"
+    ROW_DIFFERS = "row_differs"
+    INDEX_MISSING = "index_missing"
+    INDEX_EXTRA = "index_extra"
+    INDEX_DIFFERS = "index_differs"
+
+
+class Difference(Struct, frozen=True):
+    board: str
+    period: str
+    user_id: str
+    fault: Fault
+    expected: str
+    found: str
+
+
+class Checked(Struct, frozen=True):
+    """A stretch of users that was checked, and what was wrong with it."""
+
+    users: int
+    differences: list[Difference]
+
+
+async def verify_board(ledger: Ledger, index: Index, board: Board) -> AsyncIterator[Checked]:
+    """Check every user of a board. Memory: one key a user."""
+    expected: dict[int, list[tuple[bytes, int]]] = {period.id: [] for period in board.periods}
+    async for chunk in ledger.refold(board):
+        differences = [each for user in chunk for each in _check_rows(board, user)]
+        for period in board.periods:
+            rows = {user.user_id: row for user in chunk for row in user.rows if row.period_id == period.id}
+            differences += await _check_index(index, board, period, chunk, rows)
+            expected[period.id] += [
+                (_key(board, user.user_id, fresh), row.version)
+                for user in chunk
+                if (fresh := user.fresh.get(period.id)) and (row := rows.get(user.user_id))
+            ]
+        yield Checked(len(chunk), differences)
+    for period in board.periods:
+        yield Checked(0, await _check_order(ledger, index, board, period, expected[period.id]))
+
+
+def _check_rows(board: Board, user: Refolded) -> Iterator[Difference]:
+    rows = {row.period_id: row for row in user.rows}
+    for period in board.periods:
+        row, fresh = rows.get(period.id), user.fresh.get(period.id)
+        stored = row.standing if row else None
+        if stored == fresh:
+            continue
+        fault = Fault.ROW_MISSING if stored is None else Fault.ROW_EXTRA if fresh is None else Fault.ROW_DIFFERS
+        yield Difference(board.uuid, period.name, user.user_id, fault, _show(fresh), _show(stored))
+
+
+async def _check_index(
+    index: Index, board: Board, period: Period, chunk: list[Refolded], rows: dict[str, Row]
+) -> list[Difference]:
+    ranking = board.ranking(period.id)
+    waited = 0.0
+    while True:
+        held = dict(zip(rows, await index.held(ranking, list(rows)), strict=True))
+        behind = [user for user, row in rows.items() if (h := held[user]) is None or h.version < row.version]
+        if not behind or waited >= GRACE_S:
+            break
+        await asyncio.sleep(POLL_S)
+        waited += POLL_S
+    differences = []
+    for user in chunk:
+        row, found = rows.get(user.user_id), held.get(user.user_id)
+        if row is None or (found is not None and found.version > row.version):
+            continue
+        fresh = user.fresh.get(period.id)
+        fault = _index_fault(row, fresh, found, capped=board.capacity is not None)
+        if fault is not None:
+            differences.append(
+                Difference(board.uuid, period.name, user.user_id, fault, _show(fresh), _show_held(found))
+            )
+    return differences
+
+
+def _index_fault(row: Row, fresh: Standing | None, found: Held | None, *, capped: bool) -> Fault | None:
+    if found is None or found.version < row.version:
+        return Fault.INDEX_MISSING if fresh is not None else None
+    if found.score is None:
+        # Outside the capacity, or removed; the order check knows who must be ranked.
+        return None if fresh is None or capped else Fault.INDEX_MISSING
+    if fresh is None:
+        return Fault.INDEX_EXTRA
+    same = (found.score, found.achieved_at) == (fresh.score, fresh.achieved_at)
+    return None if same else Fault.INDEX_DIFFERS
+
+
+async def _check_order(
+    ledger: Ledger, index: Index, board: Board, period: Period, expected: list[tuple[bytes, int]]
+) -> list[Difference]:
+    """Who is ranked at which place, as a whole. Only a board that stood still can be held to it."""
+    ranked = await index.ranked_users(board.ranking(period.id))
+    versions = {_user(board, key): version for key, version in expected}
+    wanted = [_user(board, key) for key, _ in sorted(expected)[: board.capacity]]
+    if ranked == wanted or await _has_moved(ledger, index, board, period, versions, ranked):
+        return []
+    places = {user: number for number, user in enumerate(ranked, 1)}
+    differences = []
+    for number, user in enumerate(wanted, 1):
+        place = places.pop(user, None)
+        if place != number:
+            fault = Fault.INDEX_MISSING if place is None else Fault.INDEX_DIFFERS
+            differences.append(
+                Difference(board.uuid, period.name, user, fault, f"place {number}", f"place {place or 'none'}")
+            )
+    differences += [
+        Difference(board.uuid, period.name, user, Fault.INDEX_EXTRA, "not ranked", f"place {place}")
+        for user, place in places.items()
+    ]
+    return differences
+
+
+async def _has_moved(
+    ledger: Ledger, index: Index, board: Board, period: Period, versions: dict[str, int], ranked: list[str]
+) -> bool:
+    held = await index.held(board.ranking(period.id), list(versions))
+    if any(each is not None and each.version > versions[user] for user, each in zip(versions, held, strict=True)):
+        return True
+    for user in ranked:
+        if user not in versions and await ledger.rows_of_user([period.id], user):
+            return True
+    return False
+
+
+def _key(board: Board, user_id: str, standing: Standing) -> bytes:
+    return encode_key(board.order, board.ties, standing.score, standing.achieved_at, user_id)
+
+
+def _user(board: Board, key: bytes) -> str:
+    return decode_key(board.order, board.ties, key)[2]
+
+
+def _show(standing: Standing | None) -> str:
+    if standing is None:
+        return "nothing"
+    exact = f" (exactly {standing.total})" if standing.total else ""
+    return f"{standing.score!r}{exact} at {standing.achieved_at}"
+
+
+def _show_held(held: Held | None) -> str:
+    if held is None or held.score is None:
+        return "nothing"
+    return f"{held.score!r} at {held.achieved_at}"

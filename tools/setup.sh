@@ -1,0 +1,36 @@
+#!/bin/sh
+# Makes .venv ready: `tools/setup.sh run` to serve, `tools/setup.sh dev` to test as well. Called by make.
+set -eu
+cd "$(dirname "$0")/.."
+what=$1
+python=${PYTHON:-python3}
+
+say() { echo "setup: $*" >&2; }
+
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    say "Python 3.11 or newer is needed, and '$python' is not. Name another: make PYTHON=python3.12 ..."
+    exit 1
+fi
+
+if [ ! -x .venv/bin/pip ]; then
+    say "making a virtual environment in .venv"
+    if ! "$python" -m venv --clear .venv 2>/dev/null; then
+        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+            say "Python's venv module is missing: installing Debian's python3-venv"
+            apt-get -qq update
+            apt-get -qq install -y python3-venv >/dev/null
+            "$python" -m venv --clear .venv
+        else
+            say "Python's venv module is missing. Install it (on Debian and Ubuntu: python3-venv) and try again."
+            exit 1
+        fi
+    fi
+fi
+
+say "installing the pinned packages of constraints.txt into .venv (for '$what')"
+extra=""
+[ "$what" = dev ] && extra="[dev]"
+.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$extra"
+touch ".venv/.$what"
+[ "$what" = dev ] && touch .venv/.run
+say "done"
