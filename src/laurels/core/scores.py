@@ -66,7 +66,8 @@ def _increment(standing: Standing | None, score: float, at: int) -> Standing:
 def _add(standing: Standing, score: float) -> tuple[float, str | None]:
     if standing.total is None and standing.score.is_integer() and score.is_integer():
         plain = standing.score + score
-        if abs(plain) <= EXACT_LIMIT and abs(standing.score) <= EXACT_LIMIT and abs(score) <= EXACT_LIMIT:
+        # Below 2^53, and only there, a sum of integers was not rounded.
+        if max(abs(plain), abs(standing.score), abs(score)) < EXACT_LIMIT:
             return plain, None
     exact = _EXACT.add(Decimal(standing.total or repr(standing.score)), Decimal(repr(score)))
     nearest = float(exact)

@@ -1,0 +1,258 @@
+"""What every Index must do, whatever it is made of: a state machine against a plain model.
+
+The machine keeps a ledger of rows in a dict. It applies rows late, twice, in bulk and out of order, removes users,
+loads rankings anew while rows arrive, and after each step compares every read with the model.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+from laurels.adapters.memory_index import MemoryIndex
+from laurels.core.board import Ranking, RankStyle
+from laurels.core.order import Order, Ties
+from laurels.core.scores import Standing
+from laurels.errors import Unavailable
+from laurels.ports import Held, Index, Place, Row
+
+T = TypeVar("T")
+
+USERS = ["a", "ab", "abc", "b", "é", "日本", "👑", *(f"user-{number:02}" for number in range(90))]
+SCORES = [-(2.0**53), -1.5, 0.0, 5e-324, 1.0, 1.5, 2.0, 3.0, 2.0**53]
+
+users = st.sampled_from(USERS)
+standings = st.builds(
+    Standing,
+    st.one_of(st.sampled_from(SCORES), st.integers(0, 30).map(float)),
+    st.integers(0, 5),
+)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+class IndexMachine(RuleBasedStateMachine):
+    make_index: Callable[[], Index]
+
+    rows = Bundle("rows")
+
+    @initialize(order=st.sampled_from(Order), ties=st.sampled_from(Ties), capacity=st.sampled_from([None, 1, 3, 10]))
+    def begin(self, order: Order, ties: Ties, capacity: int | None) -> None:
+        self.ranking = Ranking(1, "global", order, ties, capacity)
+        self.index = self.make_index()
+        self.ledger: dict[str, Row] = {}
+        self.version = 0
+        run(self.load())
+
+    # What happens
+
+    @rule(target=rows, user=users, standing=st.none() | standings)
+    def commit(self, user: str, standing: Standing | None) -> Row:
+        """A row reaches the ledger and, for now, not the index."""
+        self.version += 1
+        self.ledger[user] = Row(1, user, standing, self.version)
+        return self.ledger[user]
+
+    @rule(chosen=st.lists(rows, max_size=5))
+    def apply_again(self, chosen: list[Row]) -> None:
+        """Any rows, old or new, in any order and as often as you like; then what the ledger has last."""
+        run(self.apply(chosen))
+        run(self.apply(list(self.ledger.values())))
+
+    @rule(batch=st.lists(st.tuples(users, standings), min_size=1, max_size=80))
+    def write(self, batch: list[tuple[str, Standing]]) -> None:
+        """The usual way: commit, then apply; ranks before and after are told."""
+        run(self.apply(list(self.ledger.values())))
+        before = {user: self.rank(user) for user, _ in batch}
+        for user, standing in batch:
+            self.commit(user, standing)
+        changed = [self.ledger[user] for user in dict.fromkeys(user for user, _ in batch)]
+        placements = run(self.index.apply(self.ranking, changed, RankStyle.ORDINAL))
+        run(self.refill())
+        for row, placement in zip(changed, placements, strict=True):
+            assert placement.before == before[row.user_id]
+            # A user who left a trimmed ranking may still be among the best that come back by the refill.
+            assert placement.after in {None, self.rank(row.user_id)}
+
+    @rule(seed=st.integers(0, 1000))
+    def crowd(self, seed: int) -> None:
+        """Everybody scores: more than any capacity and its reserve hold."""
+        rng = random.Random(seed)
+        self.write([(user, Standing(float(rng.randrange(40)), rng.randrange(3))) for user in USERS])
+
+    @rule(seed=st.integers(0, 1000))
+    def sink(self, seed: int) -> None:
+        """The leaders, one after the other, fall behind, so that those who were trimmed have to come back."""
+        rng = random.Random(seed)
+        worst = -1000.0 if self.ranking.order is Order.DESC else 1000.0
+        for place in self.model()[: rng.randrange(1, 6)]:
+            self.write([(place.user_id, Standing(worst + rng.randrange(5), 0))])
+
+    @rule(count=st.integers(1, 60))
+    def lose_the_best(self, count: int) -> None:
+        """Many are removed at once: a trimmed ranking can be short of entries, and says so until it is refilled."""
+        for place in self.everybody()[:count]:
+            self.commit(place.user_id, None)
+        run(self.index.apply(self.ranking, list(self.ledger.values()), RankStyle.ORDINAL))
+        try:
+            page = run(self.index.top(self.ranking, 0, 1000, RankStyle.ORDINAL))
+        except Unavailable as error:
+            assert error.code == "catching_up"
+        else:
+            assert page.places == self.model()
+        run(self.refill())
+
+    @rule(row=rows)
+    def load_while_a_row_arrives(self, row: Row) -> None:
+        run(self.load(row))
+        run(self.apply(list(self.ledger.values())))
+
+    @rule()
+    def drop(self) -> None:
+        run(self.index.drop(self.ranking))
+        with pytest.raises(Unavailable) as caught:
+            run(self.index.top(self.ranking, 0, 1, RankStyle.ORDINAL))
+        assert caught.value.code == "starting"
+        run(self.load())
+
+    # What must hold once the last rows are in
+
+    @precondition(lambda self: hasattr(self, "ranking"))
+    @invariant()
+    def reads_equal_the_model(self) -> None:
+        run(self.apply(list(self.ledger.values())))
+        run(self.check_reads())
+        self.check_inside()
+
+    async def check_reads(self) -> None:
+        index, ranking, model = self.index, self.ranking, self.model()
+        total = len(model)
+        assert await index.count(ranking) == total
+        assert await index.ranked_users(ranking) == [place.user_id for place in model]
+        for style in RankStyle:
+            styled = [self.styled(place, style, model) for place in model]
+            for offset, limit in [(0, 1), (0, 1000), (1, 3), (max(0, total - 2), 5), (total, 5), (total + 7, 5)]:
+                page = await index.top(ranking, offset, limit, style)
+                assert (page.places, page.total) == (styled[offset : offset + limit], total)
+            places = await index.places(ranking, USERS, style)
+            assert places == [next((p for p in styled if p.user_id == user), None) for user in USERS]
+            for number, place in enumerate(styled):
+                for above, below in [(0, 0), (1, 2), (100, 100)]:
+                    around = await index.around(ranking, place.user_id, above, below, style)
+                    assert around is not None
+                    assert around.places == styled[max(0, number - above) : number + below + 1]
+                found = await index.find(ranking, place.user_id, style)
+                assert found is not None
+                assert (found.place, found.better, found.total) == (place, self.better(place, model), total)
+        for user in USERS:
+            row = self.ledger.get(user)
+            ranked = any(place.user_id == user for place in model)
+            has_score = row is not None and row.standing is not None
+            assert await index.is_outside(ranking, user) == (has_score and not ranked)
+            (held,) = await index.held(ranking, [user])
+            if ranked:
+                assert row is not None
+                assert row.standing is not None
+                assert held == Held(row.version, row.standing.score, row.standing.achieved_at)
+        await self.check_distribution([place.score for place in model])
+
+    async def check_distribution(self, scores: list[float]) -> None:
+        for buckets in (1, 3, 20):
+            spread = await self.index.distribution(self.ranking, buckets)
+            if not scores:
+                assert (spread.edges, spread.counts, spread.deciles) == ([], [], [])
+                continue
+            assert (spread.edges[0], spread.edges[-1]) == (min(scores), max(scores))
+            assert len(spread.counts) == len(spread.edges) - 1 <= buckets
+            for number, (low, high) in enumerate(zip(spread.edges, spread.edges[1:], strict=False)):
+                last = number == len(spread.counts) - 1
+                assert low < high or (last and low == high)
+                inside = [score for score in scores if low <= score and (score < high or last)]
+                assert spread.counts[number] == len(inside)
+            ascending = sorted(scores)
+            for number, decile in enumerate(spread.deciles, 1):
+                at_most = sum(score <= decile for score in ascending)
+                below = sum(score < decile for score in ascending)
+                assert Fraction(at_most, len(ascending)) >= Fraction(number, 10) > Fraction(below, len(ascending))
+
+    def check_inside(self) -> None:
+        assert isinstance(self.index, MemoryIndex)
+        for live in self.index._live.values():
+            live._check()
+
+    # The model
+
+    def model(self) -> list[Place]:
+        return self.everybody()[: self.ranking.capacity]
+
+    def everybody(self) -> list[Place]:
+        ranking = self.ranking
+        rows = sorted(
+            (row for row in self.ledger.values() if row.standing),
+            key=lambda row: (
+                (-row.standing.score if ranking.order is Order.DESC else row.standing.score) if row.standing else 0,
+                (-row.standing.achieved_at if ranking.ties is Ties.LATEST else row.standing.achieved_at)
+                if row.standing
+                else 0,
+                row.user_id.encode(),
+            ),
+        )
+        return [
+            Place(row.user_id, row.standing.score, row.standing.achieved_at, number)
+            for number, row in enumerate(rows, 1)
+            if row.standing
+        ]
+
+    def rank(self, user: str) -> int | None:
+        return next((place.rank for place in self.model() if place.user_id == user), None)
+
+    def better(self, place: Place, model: list[Place]) -> int:
+        return sum(self.ranking.order.is_better(other.score, place.score) for other in model)
+
+    def styled(self, place: Place, style: RankStyle, model: list[Place]) -> Place:
+        if style is RankStyle.ORDINAL:
+            return place
+        better = {
+            (other.score if style is RankStyle.DENSE else other.user_id)
+            for other in model
+            if self.ranking.order.is_better(other.score, place.score)
+        }
+        return Place(place.user_id, place.score, place.achieved_at, len(better) + 1)
+
+    # The way of the follower
+
+    async def apply(self, rows: list[Row]) -> None:
+        await self.index.apply(self.ranking, rows, RankStyle.ORDINAL)
+        await self.refill()
+
+    async def refill(self) -> None:
+        wanted = self.index.shortage(self.ranking)
+        if wanted:
+            best = [self.ledger[place.user_id] for place in self.everybody()[:wanted]]
+            await self.index.refill(self.ranking, best)
+
+    async def load(self, arriving: Row | None = None) -> None:
+        async def rows() -> AsyncIterator[list[Row]]:
+            chunk = list(self.ledger.values())
+            yield chunk[: len(chunk) // 2]
+            if arriving is not None:
+                await self.index.apply(self.ranking, [arriving], RankStyle.ORDINAL)
+            yield chunk[len(chunk) // 2 :]
+
+        await self.index.load(self.ranking, rows())
+        await self.refill()
+
+
+class MemoryIndexMachine(IndexMachine):
+    make_index = MemoryIndex
+
+
+TestMemoryIndex = MemoryIndexMachine.TestCase
+TestMemoryIndex.settings = settings(max_examples=100, stateful_step_count=30)

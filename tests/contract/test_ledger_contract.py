@@ -1,0 +1,305 @@
+"""What every Ledger must do: a state machine against a plain model, and the promises that a model can't show."""
+
+import asyncio
+import random
+import sqlite3
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from laurels.adapters.sql_files import load_migrations, load_text
+from laurels.core.board import Board
+from laurels.core.order import Order, Ties
+from laurels.core.scores import Rule
+from laurels.errors import Conflict, NotFound, Unavailable
+from laurels.ports import Act, Key, Ledger, Pod, Record, Recorded, Role
+from support.ledgers import new_board, new_event, open_sqlite
+from support.model import ModelBoard
+
+T = TypeVar("T")
+
+OpenLedger = Callable[[Path], Awaitable[Ledger]]
+
+USERS = ["a", "ab", "é", "日本"]
+SCORES = [-1.5, 0.0, 0.1, 0.2, 1.0, 2.0, 2.0**53, 1e308]
+submissions = st.tuples(
+    st.integers(0, 40).map(lambda number: f"event-{number}"),
+    st.sampled_from(USERS),
+    st.sampled_from(SCORES),
+    st.integers(0, 5),
+)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    open_ledger: OpenLedger
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory()
+        self.ledger: Ledger = self.run(type(self).open_ledger(Path(self.folder.name)))
+
+    def run(self, work: Awaitable[T]) -> T:
+        async def wait() -> T:
+            return await work
+
+        return self.runner.run(wait())
+
+    def teardown(self) -> None:
+        self.run(self.ledger.close())
+        self.runner.close()
+        self.folder.cleanup()
+
+    @initialize(rule=st.sampled_from(Rule), order=st.sampled_from(Order))
+    def begin(self, rule: Rule, order: Order) -> None:
+        self.board = self.run(new_board(self.ledger, rule=rule, order=order))
+        self.model = ModelBoard(rule, order, "earliest")
+        self.voided: dict[str, tuple[str, float, int]] = {}
+        self.versions: dict[str, int] = {}
+        self.last_version = 0
+
+    @rule(batch=st.lists(submissions, min_size=1, max_size=12))
+    def record(self, batch: list[tuple[str, str, float, int]]) -> None:
+        before = {user: self.model.fold(user) for user in USERS}
+        expected = [self.expect(*each) for each in batch]
+        records = self.run(self.ledger.record([new_event(self.board, *each) for each in batch]))
+        assert [record.outcome for record in records] == expected
+        for (_, user, _, _), record in zip(batch, records, strict=True):
+            self.check_record(user, before[user], record)
+
+    def expect(self, event_id: str, user: str, score: float, at: int) -> Recorded:
+        known = self.model.events.get(event_id) or self.voided.get(event_id)
+        if known is not None:
+            return Recorded.DUPLICATE if known == (user, score, at) else Recorded.CONFLICT
+        self.model.submit(event_id, user, score, at)
+        return Recorded.ACCEPTED
+
+    def check_record(self, user: str, before: Any, record: Record) -> None:
+        """Each answer shows the committed row after the whole batch, and the one before it."""
+        after = self.model.fold(user)
+        if after is None:
+            assert all(change.row.standing is None for change in record.changes)
+            return
+        (change,) = record.changes
+        assert change.row.standing is not None
+        assert (change.row.standing.score, change.row.standing.achieved_at) == (after.score, after.at)
+        shown = change.before.standing if change.before else None
+        assert (shown and (shown.score, shown.achieved_at)) == (before and (before.score, before.at))
+
+    @rule(user=st.sampled_from(USERS), number=st.integers(0, 3))
+    def remove(self, user: str, number: int) -> None:
+        act = Act(f"{user}-{len(self.voided)}-{number}", "remove", "tester", 0)
+        mine = {event_id: event for event_id, event in self.model.events.items() if event[0] == user}
+        if not mine:
+            with pytest.raises(NotFound):
+                self.run(self.ledger.remove_user(self.board, user, act))
+            return
+        rows = self.run(self.ledger.remove_user(self.board, user, act))
+        assert [row.standing for row in rows] == [None]
+        assert self.run(self.ledger.remove_user(self.board, user, act)) == rows
+        for event_id in mine:
+            self.voided[event_id] = self.model.events.pop(event_id)
+
+    @rule()
+    def reopen(self) -> None:
+        """Everything is still there after a restart."""
+        self.run(self.ledger.close())
+        self.ledger = self.run(type(self).open_ledger(Path(self.folder.name)))
+        (self.board,) = self.run(self.ledger.boards())
+
+    @precondition(lambda self: hasattr(self, "board"))
+    @invariant()
+    def rows_equal_the_model(self) -> None:
+        self.run(self.check_rows())
+
+    async def check_rows(self) -> None:
+        (period,) = self.board.periods
+        rows = [row async for chunk in self.ledger.rows(period.id) for row in chunk]
+        stored = {row.user_id: row.standing for row in rows}
+        assert [row.user_id for row in rows] == sorted(stored, key=str.encode)
+        for user in USERS:
+            player, standing = self.model.fold(user), stored.get(user)
+            assert (player and (player.score, player.at)) == (standing and (standing.score, standing.achieved_at))
+        for row in rows:
+            assert row.version >= self.versions.get(row.user_id, 0)
+            self.versions[row.user_id] = row.version
+        assert len({row.version for row in rows}) == len(rows)
+        for ties in Ties:
+            model = ModelBoard(self.model.rule, self.model.order, ties, None, self.model.events)
+            cut = Board(id=0, uuid="", pod_id="", name="", created_at=0, order=self.board.order, ties=ties)
+            best = await self.ledger.best_rows(cut.ranking(period.id), 3)
+            assert [row.user_id for row in best] == [player.user for player in model.everybody()[:3]]
+        refolded = [user async for chunk in self.ledger.refold(self.board) for user in chunk]
+        for user in refolded:
+            (row,) = user.rows
+            assert user.fresh.get(period.id) == row.standing
+        assert await self.ledger.count_events(self.board.id) == len(self.model.events)
+        exported = await self.ledger.board_events(self.board.id, after_seq=0, limit=1000)
+        assert {e.event_id: (e.user_id, e.score, e.at) for e in exported} == self.model.events
+        for user_id in USERS:
+            history = await self.ledger.user_events(self.board.id, user_id, before_seq=None, limit=1000)
+            assert [event.seq for event in history] == sorted((event.seq for event in history), reverse=True)
+            assert {e.event_id for e in history if not e.voided} == {
+                event_id for event_id, event in self.model.events.items() if event[0] == user_id
+            }
+            assert {e.event_id for e in history if e.voided} == {
+                event_id for event_id, event in self.voided.items() if event[0] == user_id
+            }
+
+
+class SqliteLedgerMachine(LedgerMachine):
+    open_ledger = open_sqlite
+
+
+TestSqliteLedger = SqliteLedgerMachine.TestCase
+TestSqliteLedger.settings = settings(max_examples=100, stateful_step_count=20)
+
+
+def with_ledger(folder: Path, work: Callable[[Ledger], Coroutine[Any, Any, T]]) -> T:
+    async def run() -> T:
+        ledger = await open_sqlite(folder)
+        try:
+            return await work(ledger)
+        finally:
+            await ledger.close()
+
+    return asyncio.run(run())
+
+
+def test_the_same_events_in_any_order_and_number_give_the_same_rows(tmp_path: Path):
+    """Every rule and order: shuffled, split into batches and repeated at random, the rows are the same."""
+    rng = random.Random(20)
+    events = [
+        (f"e{number}", rng.choice(USERS), rng.choice([0.1, 0.2, 0.3, 1.0, -1.0, 1e16, 0.0]), rng.randrange(9))
+        for number in range(60)
+    ]
+
+    async def rows_after(ledger: Ledger, rule: Rule, order: Order, sent: list[tuple[str, str, float, int]]) -> Any:
+        board = await new_board(ledger, rule=rule, order=order)
+        while sent:
+            size = rng.randrange(1, 15)
+            await ledger.record([new_event(board, *each) for each in sent[:size]])
+            sent = sent[size:]
+        return [
+            (row.user_id, row.standing) async for chunk in ledger.rows(board.periods[0].id) for row in chunk
+        ]
+
+    async def compare(ledger: Ledger) -> None:
+        for rule in Rule:
+            for order in Order:
+                expected = await rows_after(ledger, rule, order, events)
+                for _ in range(5):
+                    sent = events + rng.choices(events, k=40)
+                    rng.shuffle(sent)
+                    assert await rows_after(ledger, rule, order, sent) == expected
+
+    with_ledger(tmp_path, compare)
+
+
+def test_an_event_without_its_own_time_can_be_repeated_at_another(tmp_path: Path):
+    async def repeat(ledger: Ledger) -> list[Recorded]:
+        board = await new_board(ledger)
+        events = [
+            new_event(board, "e", "ada", 1.0, 10, stamped=True),
+            new_event(board, "e", "ada", 1.0, 99, stamped=True),
+            new_event(board, "e", "ada", 1.0, 10, stamped=False),
+            new_event(board, "e", "ada", 1.0, 10, stamped=True, metadata='{"a":1}'),
+        ]
+        return [record.outcome for record in await ledger.record(events)]
+
+    outcomes = with_ledger(tmp_path, repeat)
+    assert outcomes == [Recorded.ACCEPTED, Recorded.DUPLICATE, Recorded.CONFLICT, Recorded.CONFLICT]
+
+
+def test_a_batch_is_all_or_nothing(tmp_path: Path):
+    async def fail(ledger: Ledger) -> int:
+        board = await new_board(ledger)
+        good = new_event(board, "good", "ada", 1.0, 0)
+        bad = new_event(board, "bad", "ada", float("nan"), 0)  # SQLite stores NaN as NULL, which a score can't be
+        with pytest.raises(Unavailable):
+            await ledger.record([good, bad])
+        assert [row async for chunk in ledger.rows(board.periods[0].id) for row in chunk] == []
+        return await ledger.count_events()
+
+    assert with_ledger(tmp_path, fail) == 0
+
+
+def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path):
+    async def store(ledger: Ledger) -> Any:
+        board = await new_board(ledger, metadata={"a": [1, None]}, capacity=5, min_score=-1.5, public=True, ties="shared")
+        changed = await ledger.update_board(board)
+        assert changed.revision == board.revision + 1
+        with pytest.raises(Conflict):
+            await ledger.update_board(board)
+        with pytest.raises(Conflict):
+            await ledger.create_board(board)
+        key = Key("k1", "pod", Role.CLIENT, None, b"digest", 5)
+        await ledger.create_key(key)
+        await ledger.create_key(Key("k2", "pod", Role.SERVER, "x", b"digest", 6))
+        with pytest.raises(Conflict):
+            await ledger.create_key(key)
+        with pytest.raises(NotFound):
+            await ledger.create_key(Key("k3", "nobody", Role.SERVER, "x", b"digest", 6))
+        assert await ledger.revoke_key("k2")
+        assert not await ledger.revoke_key("k2")
+        with pytest.raises(Conflict):
+            await ledger.create_pod(Pod("pod", "Another name", 1))
+        return changed, key
+
+    changed, key = with_ledger(tmp_path, store)
+
+    async def read(ledger: Ledger) -> Any:
+        return await ledger.boards(), await ledger.keys(), await ledger.pods()
+
+    assert with_ledger(tmp_path, read) == ([changed], [key], [Pod("pod", "Pod", 0)])
+
+
+def test_only_one_process_may_hold_a_ledger(tmp_path: Path):
+    async def second(ledger: Ledger) -> None:
+        del ledger
+        with pytest.raises(Unavailable, match="in use by"):
+            await open_sqlite(tmp_path)
+
+    with_ledger(tmp_path, second)
+
+
+def test_a_ledger_from_the_future_is_refused(tmp_path: Path):
+    connection = sqlite3.connect(tmp_path / "laurels.db")
+    connection.execute("PRAGMA user_version = 999")
+    connection.close()
+    with pytest.raises(Unavailable, match="newer Laurels"):
+        asyncio.run(open_sqlite(tmp_path))
+
+
+def test_the_migrations_lead_to_the_schema():
+    migrated, described = sqlite3.connect(":memory:"), sqlite3.connect(":memory:")
+    for migration in load_migrations("laurels.adapters.sqlite"):
+        migrated.executescript(migration.script)
+    described.executescript(load_text("laurels.adapters.sqlite", "schema.sql"))
+    assert describe(migrated) == describe(described)
+    migrated.close()
+    described.close()
+
+
+def describe(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Everything about a schema but the layout of its text."""
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    return {
+        table: {
+            "options": connection.execute("SELECT * FROM pragma_table_list(?)", (table,)).fetchall(),
+            "columns": connection.execute("SELECT * FROM pragma_table_xinfo(?)", (table,)).fetchall(),
+            "references": connection.execute("SELECT * FROM pragma_foreign_key_list(?)", (table,)).fetchall(),
+            "indexes": [
+                (*index[1:], connection.execute("SELECT * FROM pragma_index_xinfo(?)", (index[1],)).fetchall())
+                for index in connection.execute("SELECT * FROM pragma_index_list(?)", (table,)).fetchall()
+            ],
+        }
+        for table in tables
+    }
+
+

@@ -1,0 +1,95 @@
+"""A real `laurels serve`, in a process of its own, on a free port, that can be killed and started again."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+import httpx
+
+ADMIN_KEY = "an-admin-key-for-tests"
+START_TIMEOUT_S = 60
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment(data_dir: Path, **settings: str) -> dict[str, str]:
+    """The environment of a laurels command: nobody else's settings, this data folder."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAURELS_")}
+    return clean | {"LAURELS_DATA_DIR": str(data_dir)} | {f"LAURELS_{name.upper()}": each for name, each in settings.items()}
+
+
+def laurels(*arguments: str, data_dir: Path, stdin: str | None = None, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "laurels", *arguments],
+        env=environment(data_dir, **settings),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+class RunningServer:
+    def __init__(self, data_dir: Path, **settings: str) -> None:
+        self.data_dir = data_dir
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._settings = {"admin_key": ADMIN_KEY, "port": str(self.port)} | settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, wait: bool = True) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "laurels", "serve"], env=environment(self.data_dir, **self._settings)
+        )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        assert self._process is not None
+        end = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < end:
+            assert self._process.poll() is None, f"the server ended with {self._process.returncode}"
+            try:
+                if httpx.get(self.url + "/readyz", timeout=5).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.02)
+        raise AssertionError("the server did not get ready")
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def terminate(self) -> int:
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(timeout=60)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def client(self, key: str | None = ADMIN_KEY) -> httpx.Client:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+
+    def __enter__(self) -> "RunningServer":
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
