@@ -2,19 +2,19 @@
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, settings
+
+from support.calls import NewBoard
 from support.running import RunningServer
 
 # No deadlines: a loaded machine is not a fault. In CI a failure prints how to repeat it.
 settings.register_profile("laurels", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("laurels")
-
-NewBoard = Callable[..., str]
 
 
 @pytest.fixture(scope="session")

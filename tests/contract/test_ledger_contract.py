@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from laurels.adapters.sql_files import load_migrations, load_text
 from laurels.core.board import Board
 from laurels.core.order import Order, Ties
@@ -185,18 +186,16 @@ def test_the_same_events_in_any_order_and_number_give_the_same_rows(tmp_path: Pa
             size = rng.randrange(1, 15)
             await ledger.record([new_event(board, *each) for each in sent[:size]])
             sent = sent[size:]
-        return [
-            (row.user_id, row.standing) async for chunk in ledger.rows(board.periods[0].id) for row in chunk
-        ]
+        return [(row.user_id, row.standing) async for chunk in ledger.rows(board.periods[0].id) for row in chunk]
 
     async def compare(ledger: Ledger) -> None:
-        for rule in Rule:
+        for kind in Rule:
             for order in Order:
-                expected = await rows_after(ledger, rule, order, events)
+                expected = await rows_after(ledger, kind, order, events)
                 for _ in range(5):
                     sent = events + rng.choices(events, k=40)
                     rng.shuffle(sent)
-                    assert await rows_after(ledger, rule, order, sent) == expected
+                    assert await rows_after(ledger, kind, order, sent) == expected
 
     with_ledger(tmp_path, compare)
 
@@ -231,7 +230,9 @@ def test_a_batch_is_all_or_nothing(tmp_path: Path):
 
 def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path):
     async def store(ledger: Ledger) -> Any:
-        board = await new_board(ledger, metadata={"a": [1, None]}, capacity=5, min_score=-1.5, public=True, ties="shared")
+        board = await new_board(
+            ledger, metadata={"a": [1, None]}, capacity=5, min_score=-1.5, public=True, ties="shared"
+        )
         changed = await ledger.update_board(board)
         assert changed.revision == board.revision + 1
         with pytest.raises(Conflict):
@@ -288,7 +289,9 @@ def test_the_migrations_lead_to_the_schema():
 
 def describe(connection: sqlite3.Connection) -> dict[str, Any]:
     """Everything about a schema but the layout of its text."""
-    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    tables = [
+        name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+    ]
     return {
         table: {
             "options": connection.execute("SELECT * FROM pragma_table_list(?)", (table,)).fetchall(),
@@ -301,5 +304,3 @@ def describe(connection: sqlite3.Connection) -> dict[str, Any]:
         }
         for table in tables
     }
-
-

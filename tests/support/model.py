@@ -67,5 +67,7 @@ class ModelBoard:
 
     def percentile(self, player: Player) -> float:
         ranked = self.ranked()
-        not_better = [p for p in ranked if not (p.score > player.score if self.order == "desc" else p.score < player.score)]
+        not_better = [
+            p for p in ranked if not (p.score > player.score if self.order == "desc" else p.score < player.score)
+        ]
         return float(Fraction(100 * len(not_better), len(ranked)))

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import httpx
 
@@ -23,10 +24,16 @@ def free_port() -> int:
 def environment(data_dir: Path, **settings: str) -> dict[str, str]:
     """The environment of a laurels command: nobody else's settings, this data folder."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAURELS_")}
-    return clean | {"LAURELS_DATA_DIR": str(data_dir)} | {f"LAURELS_{name.upper()}": each for name, each in settings.items()}
+    return (
+        clean
+        | {"LAURELS_DATA_DIR": str(data_dir)}
+        | {f"LAURELS_{name.upper()}": each for name, each in settings.items()}
+    )
 
 
-def laurels(*arguments: str, data_dir: Path, stdin: str | None = None, **settings: str) -> subprocess.CompletedProcess[str]:
+def laurels(
+    *arguments: str, data_dir: Path, stdin: str | None = None, **settings: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "laurels", *arguments],
@@ -86,10 +93,12 @@ class RunningServer:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         return httpx.Client(base_url=self.url, headers=headers, timeout=30)
 
-    def __enter__(self) -> "RunningServer":
+    def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._process is not None and self._process.poll() is None:
             self.kill()

@@ -6,6 +6,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from laurels.core.instants import LAST_US
 from laurels.core.order import Order, Ties, after_score, decode_key, encode_key, encode_score
 
@@ -18,7 +19,26 @@ SCORES = [
 ]  # fmt: skip
 TIMES = [0, 1, 1_700_000_000_000_000, 1_700_000_000_000_001, LAST_US]
 # Prefixes of one another, several scripts, beyond the basic plane, combining marks, and bytes that sort unlike letters.
-IDS = ["a", "ab", "abc", "b", "A", "~", "é", "é", "Ω", "язык", "한국", "日本", "👑", "\U0010ffff", "a ", " a", "0", "00"]
+IDS = [
+    "a",
+    "ab",
+    "abc",
+    "b",
+    "A",
+    "~",
+    "é",
+    "é",
+    "Ω",
+    "язык",
+    "한국",
+    "日本",
+    "👑",
+    "\U0010ffff",
+    "a ",
+    " a",
+    "0",
+    "00",
+]
 
 scores = st.one_of(st.sampled_from(SCORES), st.floats(allow_nan=False, allow_infinity=False))
 times = st.one_of(st.sampled_from(TIMES), st.integers(0, LAST_US))
@@ -32,7 +52,9 @@ def plain(order: Order, ties: Ties, entry: tuple[float, int, str]) -> tuple[floa
 
 
 @given(st.sampled_from(Order), st.sampled_from(Ties), entries, entries)
-def test_keys_compare_as_entries_do(order: Order, ties: Ties, one: tuple[float, int, str], other: tuple[float, int, str]):
+def test_keys_compare_as_entries_do(
+    order: Order, ties: Ties, one: tuple[float, int, str], other: tuple[float, int, str]
+):
     keys = encode_key(order, ties, *one), encode_key(order, ties, *other)
     plainly = plain(order, ties, one), plain(order, ties, other)
     assert (keys[0] < keys[1]) == (plainly[0] < plainly[1])

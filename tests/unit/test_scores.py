@@ -6,12 +6,15 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from laurels.core.order import Order
 from laurels.core.scores import MAX_DOUBLE, Rule, Standing, fold
 from support.model import ModelBoard
 
 doubles = st.floats(allow_nan=False, allow_infinity=False).map(lambda score: score + 0.0)
-values = st.one_of(st.integers(-5, 5).map(float), st.sampled_from([0.1, 0.2, 0.3, 1e308, -1e308, 2.0**53, 1.0]), doubles)
+values = st.one_of(
+    st.integers(-5, 5).map(float), st.sampled_from([0.1, 0.2, 0.3, 1e308, -1e308, 2.0**53, 1.0]), doubles
+)
 events = st.lists(st.tuples(values, st.integers(0, 20)), min_size=1, max_size=12)
 
 

@@ -1,17 +1,18 @@
 """Where the edges of a score distribution lie."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 
 def bucket_edges(low: float, high: float, buckets: int) -> list[float]:
     """Edges of equal-width buckets from low to high, each greater than the one before.
 
-    Weighting both ends can't overflow as `high - low` would. Scores too close to be told apart give fewer buckets.
+    Fractions are exact and can't overflow as `high - low` would. Scores too close to be told apart give fewer buckets.
     """
     edges = [low]
+    width = Fraction(high) - Fraction(low)
     for number in range(1, buckets):
-        share = number / buckets
-        edge = low * (1 - share) + high * share
+        edge = float(Fraction(low) + width * number / buckets)
         if edges[-1] < edge < high:
             edges.append(edge)
     edges.append(high)

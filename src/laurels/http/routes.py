@@ -82,6 +82,8 @@ def build_app(laurels: Laurels, lifespan: Lifespan | None = None) -> ASGIApp:
         },
         lifespan=lifespan or _no_lifespan,
     )
+    # An address either is one or is not: a redirect would drop the body of a PUT in many clients.
+    app.router.redirect_slashes = False
     app.state.laurels = laurels
     return _RawPath(app)
 

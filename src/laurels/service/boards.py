@@ -117,13 +117,11 @@ class Boards:
             raise Conflict("board_archived", "An archived board can't be changed.")
         changed = replace(board, **fields)
         _check_bounds(changed)
-        if status is not None and status is not changed.status_at(now):
+        if status is not None:
             changed = _with_status(changed, status, now)
-        if _STATUSES.index(changed.status_at(now)) < _STATUSES.index(before):
-            raise Conflict(
-                "status_backwards",
-                f"The board is {before}; that change would make it {changed.status_at(now)}.",
-            )
+        after = changed.status_at(now) if status is None else status
+        if _STATUSES.index(after) < _STATUSES.index(before):
+            raise Conflict("status_backwards", f"The board is {before}: it can't become {after} again.")
         if changed == board:
             return board
         stored = await self._ledger.update_board(changed)
@@ -166,13 +164,10 @@ def _check_bounds(board: Board) -> None:
 
 
 def _with_status(board: Board, status: Status, now: int) -> Board:
-    match status:
-        case Status.ACTIVE:
-            return replace(board, start_at=now) if board.status_at(now) is Status.SCHEDULED else board
-        case Status.ENDED:
-            start = board.start_at if board.start_at is None or board.start_at <= now else now
-            return replace(board, start_at=start, end_at=now)
-        case Status.ARCHIVED:
-            return replace(board, archived_at=now)
-        case Status.SCHEDULED:
-            raise Conflict("status_backwards", "A board becomes SCHEDULED by a startTime ahead, not by its status.")
+    """Move the board's times so that it has this status now, if it lies ahead."""
+    if _STATUSES.index(status) <= _STATUSES.index(board.status_at(now)):
+        return board
+    if status is Status.ARCHIVED:
+        return replace(board, archived_at=now)
+    start = board.start_at if board.start_at is None else min(board.start_at, now)
+    return replace(board, start_at=start, end_at=now if status is Status.ENDED else board.end_at)

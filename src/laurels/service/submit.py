@@ -138,12 +138,12 @@ def _check(board: Board, submission: Submission, now: int) -> Event:
 
 def exact_score(score: float, field: str = "score") -> float:
     """The double that a number is, or an error if there is none."""
-    if not math.isfinite(score):
-        raise Invalid("not_finite", "A score is a finite number.", field=field, rule="finite")
     try:
         double = float(score)
     except OverflowError:
-        raise Invalid("not_finite", "This number is too large for a double.", field=field, rule="finite") from None
+        double = math.inf
+    if not math.isfinite(double):
+        raise Invalid("not_finite", "A score is a finite number that a double can hold.", field=field, rule="finite")
     if isinstance(score, int) and int(double) != score:
         raise Invalid(
             "not_exact",

@@ -21,7 +21,13 @@ from laurels.ports import Recorded
 from laurels.service.submit import Accepted, Submission
 
 _item = msgspec.json.Decoder(ScoreItem)
-_user_id = msgspec.json.Decoder(dict[str, object])
+
+
+class _Named(msgspec.Struct, rename="camel"):
+    user_id: str
+
+
+_named = msgspec.json.Decoder(_Named)
 
 
 async def put_score(call: Call[NoQuery, ScoreUpdate]) -> ScoreAnswer:
@@ -112,7 +118,6 @@ def _result(accepted: Accepted) -> ScoreResult:
 def _guess_user(raw: msgspec.Raw) -> str | None:
     """The user of an item that can't be read, if it names one, so that the sender finds it again."""
     try:
-        user_id = _user_id.decode(bytes(raw)).get("userId")
+        return _named.decode(bytes(raw)).user_id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return user_id if isinstance(user_id, str) else None

@@ -1,0 +1,123 @@
+"""A board's life: made, read, changed, ended, archived; and the calls that may be repeated."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import httpx
+
+from support.calls import NewBoard, problem
+
+HOUR = timedelta(hours=1)
+
+
+def test_a_board_comes_back_as_it_was_made(api: httpx.Client):
+    body = {
+        "UUID": f"race-{uuid4()}",
+        "podId": "default",
+        "name": "Lap times 🏁",
+        "rule": "best",
+        "order": "asc",
+        "ties": "shared",
+        "capacity": 100,
+        "windows": ["all"],
+        "segments": ["global"],
+        "startTime": "2026-01-01T00:00:00Z",
+        "endTime": "2999-01-01T00:00:00.123456Z",
+        "minScore": 10,
+        "maxScore": 999.5,
+        "public": True,
+        "metadata": {"track": {"name": "Monza"}, "laps": [1, 2]},
+    }
+    made = api.post("/api/v1/leaderboards", json=body)
+    assert made.status_code == 201
+    board = made.json()
+    assert body.items() <= board.items()
+    assert (board["status"], board["totalUsers"]) == ("ACTIVE", 0)
+    whole = {"window": "all", "period": "all", "startTime": None, "endTime": None, "nextReset": None}
+    assert board["periods"] == [whole]
+    assert api.get(f"/api/v1/leaderboards/{board['UUID']}").json() == board
+    assert api.get(f"/api/v1/leaderboards/{board['UUID']}/periods").json()["periods"] == [whole]
+    assert api.post("/api/v1/leaderboards", json=body).json() == board
+    problem(api.post("/api/v1/leaderboards", json=body | {"rule": "latest"}), 409, "board_exists", "UUID")
+
+
+def test_a_board_without_a_uuid_gets_one_and_an_idempotency_key_makes_it_only_once(api: httpx.Client):
+    body, headers = {"podId": "default", "name": "Unnamed"}, {"Idempotency-Key": f"k-{uuid4()}"}
+    once = api.post("/api/v1/leaderboards", json=body, headers=headers).json()["UUID"]
+    assert api.post("/api/v1/leaderboards", json=body, headers=headers).json()["UUID"] == once
+    assert api.post("/api/v1/leaderboards", json=body).json()["UUID"] != once
+    problem(
+        api.post("/api/v1/leaderboards", json=body | {"ties": "latest"}, headers=headers), 409, "board_exists", "UUID"
+    )
+
+
+def test_a_key_is_made_once_for_an_idempotency_key(api: httpx.Client):
+    headers = {"Idempotency-Key": f"k-{uuid4()}"}
+    assert api.post("/api/v1/pods/default/keys", json={"role": "client"}, headers=headers).status_code == 201
+    problem(api.post("/api/v1/pods/default/keys", json={"role": "client"}, headers=headers), 409, "key_exists")
+
+
+def test_only_what_is_sent_changes(api: httpx.Client, new_board: NewBoard):
+    board = f"/api/v1/leaderboards/{new_board(capacity=5, minScore=1, metadata={'a': 1})}"
+    before = api.get(board).json()
+    changed = api.patch(board, json={"name": "New", "minScore": None, "maxScore": 9, "public": True}).json()
+    assert changed == before | {"name": "New", "minScore": None, "maxScore": 9, "public": True}
+    assert api.patch(board, json={}).json() == changed
+    assert api.get(board).json() == changed
+    problem(api.patch(board, json={"rule": "latest"}), 422, "unknown_field", "rule")
+    problem(api.patch(board, json={"maxScore": 0, "minScore": 1}), 422, "start_after_end", "maxScore")
+
+
+def test_a_capacity_that_grows_brings_the_trimmed_back(api: httpx.Client, new_board: NewBoard):
+    board = f"/api/v1/leaderboards/{new_board(capacity=3)}"
+    scores = [{"userId": f"u{number:03}", "score": number} for number in range(100)]
+    results = api.post(board + "/scores", json={"scores": scores}).json()["results"]
+    assert [result["rank"] for result in results] == [None] * 97 + [3, 2, 1]
+    assert results[0]["rankState"] == "outside_capacity"
+    assert api.get(board).json()["totalUsers"] == 3
+    assert api.patch(board, json={"capacity": 50}).json()["totalUsers"] == 50
+    users = api.get(board + "/top?limit=1000").json()["users"]
+    assert [user["score"] for user in users] == list(range(99, 49, -1))
+    assert api.patch(board, json={"capacity": None}).json()["totalUsers"] == 100
+    assert api.patch(board, json={"capacity": 2}).json()["totalUsers"] == 2
+
+
+def test_a_trimmed_user_who_scores_again_has_the_full_score(api: httpx.Client, new_board: NewBoard):
+    board = f"/api/v1/leaderboards/{new_board(capacity=1, rule='increment')}"
+    api.post(board + "/scores", json={"scores": [{"userId": f"u{n}", "score": 10 + n} for n in range(60)]})
+    back = api.put(board + "/users/u0", json={"score": 100}).json()
+    assert (back["score"], back["previousScore"], back["rank"], back["previousRank"]) == (110, 10, 1, None)
+
+
+def test_the_status_goes_forward_by_time_and_by_hand(api: httpx.Client, new_board: NewBoard):
+    now = datetime.now(UTC)
+    board = f"/api/v1/leaderboards/{new_board(startTime=(now + HOUR).isoformat())}"
+    assert api.get(board).json()["status"] == "SCHEDULED"
+    assert api.patch(board, json={"status": "SCHEDULED"}).json()["status"] == "SCHEDULED"
+    assert api.patch(board, json={"status": "ACTIVE"}).json()["status"] == "ACTIVE"
+    assert api.put(board + "/users/ada", json={"score": 1}).status_code == 200
+    problem(api.patch(board, json={"startTime": (now + HOUR).isoformat()}), 409, "status_backwards")
+    problem(api.patch(board, json={"status": "SCHEDULED"}), 409, "status_backwards")
+    ended = api.patch(board, json={"status": "ENDED"}).json()
+    assert (ended["status"], ended["endTime"] is not None) == ("ENDED", True)
+    problem(api.put(board + "/users/ada", json={"score": 1}), 409, "board_ended")
+    problem(api.patch(board, json={"status": "ACTIVE"}), 409, "status_backwards")
+    problem(api.patch(board, json={"endTime": None}), 409, "status_backwards")
+    assert api.delete(board).json()["status"] == "ARCHIVED"
+    assert api.delete(board).json()["status"] == "ARCHIVED"
+    problem(api.patch(board, json={"name": "Again"}), 409, "board_archived")
+    problem(api.delete(board + "/users/ada"), 409, "board_archived")
+    assert api.get(board + "/top").json()["totalUsers"] == 1
+
+
+def test_archived_boards_are_listed_only_when_asked_for(api: httpx.Client, new_board: NewBoard):
+    board = new_board()
+    api.delete(f"/api/v1/leaderboards/{board}")
+
+    def listed(query: str) -> set[str]:
+        page = api.get(f"/api/v1/leaderboards?limit=1000{query}").json()
+        return {each["UUID"] for each in page["leaderboards"]}
+
+    assert board not in listed("")
+    assert board in listed("&status=ARCHIVED")
+    assert board not in listed("&status=ACTIVE")

@@ -1,0 +1,169 @@
+"""Random boards and events through the real HTTP stack; every read equals the plain model's."""
+
+import random
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laurels.core.instants import EPOCH
+from support.calls import NewBoard
+from support.model import ModelBoard, Player
+
+USERS = ["ada", "ad", "a/b", "a b", "%2F", "é", "日本", "👑", "x" * 256, *(f"u{number}" for number in range(50))]
+STYLES = ["ordinal", "competition", "dense"]
+
+boards = st.builds(
+    ModelBoard,
+    st.sampled_from(["increment", "best", "latest"]),
+    st.sampled_from(["desc", "asc"]),
+    st.sampled_from(["earliest", "latest", "shared"]),
+    st.sampled_from([None, 1, 3, 10]),
+)
+scores = st.one_of(
+    st.integers(-3, 3),
+    st.sampled_from([0.1, 0.2, 0.3, -0.0, 1e-320, 2**53, -(2**53), 1.7e308]),
+    st.floats(allow_nan=False, allow_infinity=False, width=32),
+)
+events = st.lists(st.tuples(st.sampled_from(USERS), scores, st.integers(0, 3)), min_size=1, max_size=15)
+
+
+@given(boards, events, st.integers(0, 70), st.randoms(use_true_random=False))
+@settings(max_examples=120)
+def test_every_read_equals_the_model(
+    api: httpx.Client,
+    new_board: NewBoard,
+    model: ModelBoard,
+    drawn: list[tuple[str, float, int]],
+    crowd: int,
+    rng: random.Random,
+):
+    model.events = {}
+    uuid = new_board(rule=model.rule, order=model.order, ties=model.ties, capacity=model.capacity)
+    board = f"/api/v1/leaderboards/{uuid}"
+    # A crowd makes boards that are larger than their capacity and its reserve.
+    drawn = drawn + [(rng.choice(USERS), float(rng.randrange(20)), rng.randrange(3)) for _ in range(crowd)]
+    events = [(f"event-{number}", *each) for number, each in enumerate(drawn)]
+    sent = events + rng.choices(events, k=len(events) // 2)
+    rng.shuffle(sent)
+    while sent:
+        if rng.random() < 0.5:
+            put_one(api, board, model, *sent.pop())
+        else:
+            size = rng.randrange(1, 12)
+            post_many(api, board, model, sent[:size])
+            sent = sent[size:]
+    check_reads(api, board, model, rng)
+
+
+def put_one(api: httpx.Client, board: str, model: ModelBoard, event_id: str, user: str, score: float, at: int) -> None:
+    before = model.fold(user)
+    before_rank = rank_of(model, before)
+    known = event_id in model.events
+    model.submit(event_id, user, score, at)
+    answer = put(api, f"{board}/users/{quote(user, safe='')}", item(event_id, score, at))
+    after = model.fold(user)
+    assert after is not None
+    assert (answer["score"], answer["previousScore"]) == (after.score, before and before.score)
+    assert (answer["rank"], answer["previousRank"]) == (rank_of(model, after), before_rank)
+    assert answer["duplicate"] == known
+    assert answer["rankState"] == ("ranked" if answer["rank"] else "outside_capacity")
+
+
+def post_many(api: httpx.Client, board: str, model: ModelBoard, sent: list[tuple[str, str, float, int]]) -> None:
+    known = set(model.events)
+    response = api.post(
+        f"{board}/scores",
+        content=msgspec.json.encode(
+            {"scores": [item(event_id, score, at) | {"userId": user} for event_id, user, score, at in sent]}
+        ),
+        headers={"Content-Type": "application/json"},
+    )
+    assert response.status_code == 200, response.text
+    for each in sent:
+        model.submit(*each)
+    for (event_id, user, _, _), result in zip(sent, response.json()["results"], strict=True):
+        after = model.fold(user)
+        assert after is not None
+        assert result["status"] == ("duplicate" if event_id in known else "accepted")
+        known.add(event_id)
+        assert (result["userId"], result["score"], result["rank"]) == (user, after.score, rank_of(model, after))
+
+
+def check_reads(api: httpx.Client, board: str, model: ModelBoard, rng: random.Random) -> None:
+    ranked = model.ranked()
+    total = len(ranked)
+    for style in [None, *STYLES]:
+        asked = {"ranking": style} if style else {}
+        entries = [entry(model, player, style) for player in ranked]
+        for offset, limit in [(0, 1000), (0, 1), (max(0, total - 1), 2), (total, 1), (rng.randrange(total + 1), 3)]:
+            page = get(api, f"{board}/top", {"limit": limit, "offset": offset} | asked)
+            assert page["users"] == entries[offset : offset + limit]
+            assert page["totalUsers"] == total
+        for number in {0, total - 1, rng.randrange(total)}:
+            player = ranked[number]
+            path = f"{board}/users/{quote(player.user, safe='')}"
+            answer = get(api, f"{path}/rank", asked)
+            assert {name: answer[name] for name in entries[number]} == entries[number]
+            assert (answer["percentile"], answer["totalUsers"]) == (model.percentile(player), total)
+            for above, below in [(4, 4), (0, 0), (0, 500), (500, 0), (1, 2)]:
+                around = get(api, f"{path}/around", {"above": above, "below": below} | asked)
+                assert around["users"] == entries[max(0, number - above) : number + below + 1]
+        check_subset(api, board, model, rng, style)
+    outside = {player.user for player in model.everybody()} - {player.user for player in ranked}
+    for user in list(outside)[:1] + [user for user in USERS if model.fold(user) is None][:1]:
+        response = api.get(f"{board}/users/{quote(user, safe='')}/rank")
+        assert response.status_code == 404
+        assert response.json()["code"] == ("user_not_ranked" if user in outside else "user_not_found")
+
+
+def check_subset(api: httpx.Client, board: str, model: ModelBoard, rng: random.Random, style: str | None) -> None:
+    friends = rng.sample(USERS, 8)
+    response = api.post(f"{board}/ranks", json={"userIds": friends}, params={"ranking": style} if style else {})
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    among = [player for player in model.ranked() if player.user in friends]
+    subset = ModelBoard(model.rule, model.order, model.ties)
+    subset.events = {key: event for key, event in model.events.items() if event[0] in {p.user for p in among}}
+    assert answer["users"] == [
+        entry(model, player, style) | {"position": subset.rank(player, style)} for player in among
+    ]
+    assert answer["missing"] == [user for user in friends if user not in {player.user for player in among}]
+
+
+def item(event_id: str, score: float, at: int) -> dict[str, Any]:
+    return {"eventId": event_id, "score": score, "timestamp": moment(at)}
+
+
+def entry(model: ModelBoard, player: Player, style: str | None) -> dict[str, Any]:
+    return {
+        "userId": player.user,
+        "rank": model.rank(player, style),
+        "score": player.score,
+        "timestamp": moment(player.at),
+    }
+
+
+def rank_of(model: ModelBoard, player: Player | None) -> int | None:
+    ranked = {each.user for each in model.ranked()}
+    return model.rank(player) if player is not None and player.user in ranked else None
+
+
+def moment(at: int) -> str:
+    return (EPOCH + timedelta(seconds=at)).isoformat().replace("+00:00", "Z")
+
+
+def put(api: httpx.Client, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    response = api.put(path, content=msgspec.json.encode(body), headers={"Content-Type": "application/json"})
+    assert response.status_code == 200, response.text
+    return dict(response.json())
+
+
+def get(api: httpx.Client, path: str, params: dict[str, Any]) -> dict[str, Any]:
+    response = api.get(path, params=params)
+    assert response.status_code == 200, response.text
+    return dict(response.json())

@@ -1,0 +1,138 @@
+"""What the model test does not reach: history, removal, distribution, all scores, the short form, idempotency."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+
+from support.calls import NewBoard, problem
+from support.running import RunningServer
+
+
+def test_history_shows_every_event_last_first_in_pages(api: httpx.Client, new_board: NewBoard):
+    board = f"/api/v1/leaderboards/{new_board(rule='latest')}"
+    for number in range(5):
+        event = {"score": number, "eventId": f"e{number}", "timestamp": f"2026-01-0{9 - number}T00:00:00Z"}
+        api.put(board + "/users/ada", json=event | ({"metadata": {"match": number}} if number else {}))
+    assert api.get(board + "/users/ada/rank").json()["score"] == 0
+    first = api.get(board + "/users/ada/history?limit=3").json()
+    second = api.get(board + f"/users/ada/history?limit=3&cursor={first['nextCursor']}").json()
+    assert [event["eventId"] for event in first["events"] + second["events"]] == ["e4", "e3", "e2", "e1", "e0"]
+    assert second["nextCursor"] is None
+    assert first["events"][0]["metadata"] == {"match": 4}
+    assert second["events"][-1]["metadata"] is None
+    problem(api.get(board + "/users/bob/history"), 404, "user_not_found", "userId")
+
+
+def test_a_removed_user_is_gone_and_may_begin_anew(api: httpx.Client, new_board: NewBoard):
+    board = f"/api/v1/leaderboards/{new_board(rule='increment')}"
+    for user, score in (("ada", 5), ("bob", 3)):
+        api.put(f"{board}/users/{user}", json={"score": score, "eventId": f"{user}-1"})
+    problem(api.delete(board + "/users/cy"), 404, "user_not_found", "userId")
+    headers = {"Idempotency-Key": "once"}
+    for _ in range(2):
+        assert api.delete(board + "/users/ada", headers=headers).json()["removed"] is True
+    problem(api.delete(board + "/users/ada"), 404, "user_not_found", "userId")
+    problem(api.get(board + "/users/ada/rank"), 404, "user_not_found", "userId")
+    assert api.get(board + "/users/bob/rank").json()["rank"] == 1
+    assert api.get(board + "/users/ada/history").json()["events"][0]["voided"] is True
+    repeated = api.put(board + "/users/ada", json={"score": 5, "eventId": "ada-1"}).json()
+    assert (repeated["duplicate"], repeated["score"], repeated["rank"]) == (True, 0, None)
+    anew = api.put(board + "/users/ada", json={"score": 2, "eventId": "ada-2"}).json()
+    assert (anew["score"], anew["previousScore"], anew["rank"]) == (2, None, 2)
+    assert api.delete(board + "/users/ada", headers=headers).status_code == 200
+    assert api.get(board + "/users/ada/rank").json()["score"] == 2
+
+
+def test_an_idempotency_key_is_an_event_id(api: httpx.Client, new_board: NewBoard):
+    board = f"/api/v1/leaderboards/{new_board(rule='increment')}"
+    headers = {"Idempotency-Key": "key-1"}
+    for _ in range(3):
+        answer = api.put(board + "/users/ada", json={"score": 5}, headers=headers).json()
+        assert (answer["score"], answer["eventId"]) == (5, "key-1")
+    problem(api.put(board + "/users/ada", json={"score": 6}, headers=headers), 409, "event_conflict", "eventId")
+    batch = {"scores": [{"userId": "bob", "score": 1}, {"userId": "bob", "score": 2}]}
+    for expected in ("accepted", "duplicate"):
+        results = api.post(board + "/scores", json=batch, headers=headers).json()["results"]
+        assert [(result["status"], result["score"]) for result in results] == [(expected, 3)] * 2
+    problem(
+        api.put(board + "/users/ada", json={"score": 5}, headers={"Idempotency-Key": "x" * 300}),
+        422,
+        "wrong_length",
+        "Idempotency-Key",
+    )
+
+
+def test_distribution_of_known_scores(api: httpx.Client, new_board: NewBoard):
+    for order in ("asc", "desc"):
+        board = f"/api/v1/leaderboards/{new_board(order=order)}"
+        empty = api.get(board + "/distribution").json()
+        assert (empty["buckets"], empty["deciles"], empty["totalUsers"]) == ([], [], 0)
+        scores = [{"userId": f"u{number}", "score": number} for number in range(1, 101)]
+        api.post(board + "/scores", json={"scores": scores})
+        answer = api.get(board + "/distribution?buckets=3").json()
+        assert answer["buckets"] == [
+            {"from": 1, "to": 34, "count": 33},
+            {"from": 34, "to": 67, "count": 33},
+            {"from": 67, "to": 100, "count": 34},
+        ]
+        assert answer["deciles"] == [10, 20, 30, 40, 50, 60, 70, 80, 90]
+
+
+def test_all_scores_of_a_user_in_one_answer(api: httpx.Client, new_board: NewBoard):
+    user = f"user-{uuid4()}"
+    full = new_board(capacity=1)
+    many = [{"userId": f"u{number}", "score": number} for number in range(100)]
+    api.post(f"/api/v1/leaderboards/{full}/scores", json={"scores": [*many, {"userId": user, "score": -1}]})
+    other = new_board(name="Other")
+    api.put(f"/api/v1/leaderboards/{other}/users/{user}", json={"score": 7})
+    answer = api.get(f"/api/v1/users/{user}/scores?podId=default").json()
+    found = {(each["UUID"], each["window"], each["period"], each["score"], each["rank"]) for each in answer["scores"]}
+    assert found == {(full, "all", "all", -1, None), (other, "all", "all", 7, 1)}
+    assert api.get("/api/v1/users/nobody/scores?podId=default").json()["scores"] == []
+
+
+def test_all_events_of_a_board_in_the_order_of_arrival(api: httpx.Client, new_board: NewBoard):
+    board = f"/api/v1/leaderboards/{new_board()}"
+    api.post(board + "/scores", json={"scores": [{"userId": "a", "score": n, "eventId": f"e{n}"} for n in range(5)]})
+    first = api.get(board + "/events?limit=3").json()
+    second = api.get(board + f"/events?limit=3&cursor={first['nextCursor']}").json()
+    assert [event["eventId"] for event in first["events"] + second["events"]] == [f"e{n}" for n in range(5)]
+    assert (first["totalEvents"], second["totalEvents"], second["nextCursor"]) == (5, None, None)
+
+
+def test_the_short_form_in_the_shapes_it_promises(tmp_path: Path):
+    with RunningServer(tmp_path) as fresh, fresh.client() as api, fresh.client(None) as anyone:
+        assert anyone.get("/v1/scores").json() == {"data": [], "total": 0}
+        for user, points in (("alice", 2), ("bob", 1), ("alice", 1), ("cy", 3)):
+            assert api.post("/v1/scores", json={"user_id": user, "points": points}).status_code == 200
+        assert anyone.get("/v1/scores").json() == {
+            "data": [
+                {"user_id": "alice", "user_name": "alice", "rank": 1, "score": 3},
+                {"user_id": "cy", "user_name": "cy", "rank": 1, "score": 3},
+                {"user_id": "bob", "user_name": "bob", "rank": 3, "score": 1},
+            ],
+            "total": 3,
+        }
+        assert anyone.get("/v1/scores/bob").json() == {"user_info": {"user_id": "bob", "score": 1, "rank": 3}}
+        once = {"user_id": "bob", "points": 1, "event_id": "e"}
+        for _ in range(2):
+            answer = api.post("/v1/scores", json=once).json()
+            assert answer == {"user_info": {"user_id": "bob", "score": 2, "rank": 3}}
+        problem(anyone.post("/v1/scores", json=once), 401, "key_required")
+        problem(api.post("/v1/scores", json={"user_id": "bob"}), 422, "missing_field", "points")
+
+
+def test_the_documents_are_served_and_refer_to_nothing_outside(api: httpx.Client):
+    docs = api.get("/docs")
+    assert docs.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "<script" not in docs.text
+    assert 'src="http' not in docs.text
+    assert 'href="http' not in docs.text
+    document = api.get("/openapi.json").json()
+    for path in document["paths"]:
+        assert path in docs.text
+    assert api.get("/").headers["Location"] == "/docs"
+    assert api.get("/healthz").json() == {"status": "ok"}
+    assert api.get("/readyz").json() == {"status": "ready", "dependencies": {"ledger": "ok", "index": "ok"}}
+    assert api.head("/api/v1/leaderboards/default/top").status_code == 200
