@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from laurels.core.board import Board
+from laurels.core.board import Board, Ranking
 from laurels.core.order import decode_key, encode_key
 from laurels.core.scores import Standing
 from laurels.core.windows import Period
@@ -47,21 +47,32 @@ class Checked(Struct, frozen=True):
 
 
 async def verify_board(ledger: Ledger, index: Index, board: Board) -> AsyncIterator[Checked]:
-    """Check every user of a board. Memory: one key a user."""
-    expected: dict[int, list[tuple[bytes, int]]] = {period.id: [] for period in board.periods}
+    """Check every user of a board. Memory: a key and a version for each user."""
+    seen = {period.id: _Seen([], {}) for period in board.periods}
     async for chunk in ledger.refold(board):
         differences = [each for user in chunk for each in _check_rows(board, user)]
         for period in board.periods:
             rows = {user.user_id: row for user in chunk for row in user.rows if row.period_id == period.id}
             differences += await _check_index(index, board, period, chunk, rows)
-            expected[period.id] += [
-                (_key(board, user.user_id, fresh), row.version)
-                for user in chunk
-                if (fresh := user.fresh.get(period.id)) and (row := rows.get(user.user_id))
-            ]
+            seen[period.id].add(board, period, chunk, rows)
         yield Checked(len(chunk), differences)
     for period in board.periods:
-        yield Checked(0, await _check_order(ledger, index, board, period, expected[period.id]))
+        yield Checked(0, await _check_order(ledger, index, board, period, seen[period.id]))
+
+
+class _Seen(Struct):
+    """What the ledger showed of a period: the keys that must be ranked, and the version of each user's row."""
+
+    keys: list[bytes]
+    versions: dict[str, int]
+
+    def add(self, board: Board, period: Period, chunk: list[Refolded], rows: dict[str, Row]) -> None:
+        self.versions.update((user_id, row.version) for user_id, row in rows.items())
+        self.keys += [
+            encode_key(board.order, board.ties, fresh.score, fresh.achieved_at, user.user_id)
+            for user in chunk
+            if (fresh := user.fresh.get(period.id)) is not None
+        ]
 
 
 def _check_rows(board: Board, user: Refolded) -> Iterator[Difference]:
@@ -113,14 +124,11 @@ def _index_fault(row: Row, fresh: Standing | None, found: Held | None, *, capped
     return None if same else Fault.INDEX_DIFFERS
 
 
-async def _check_order(
-    ledger: Ledger, index: Index, board: Board, period: Period, expected: list[tuple[bytes, int]]
-) -> list[Difference]:
+async def _check_order(ledger: Ledger, index: Index, board: Board, period: Period, seen: _Seen) -> list[Difference]:
     """Who is ranked at which place, as a whole. Only a board that stood still can be held to it."""
     ranked = await index.ranked_users(board.ranking(period.id))
-    versions = {_user(board, key): version for key, version in expected}
-    wanted = [_user(board, key) for key, _ in sorted(expected)[: board.capacity]]
-    if ranked == wanted or await _has_moved(ledger, index, board, period, versions, ranked):
+    wanted = [decode_key(board.order, board.ties, key)[2] for key in sorted(seen.keys)[: board.capacity]]
+    if ranked == wanted or await _has_moved(ledger, index, board.ranking(period.id), seen.versions, ranked):
         return []
     places = {user: number for number, user in enumerate(ranked, 1)}
     differences = []
@@ -139,23 +147,15 @@ async def _check_order(
 
 
 async def _has_moved(
-    ledger: Ledger, index: Index, board: Board, period: Period, versions: dict[str, int], ranked: list[str]
+    ledger: Ledger, index: Index, ranking: Ranking, versions: dict[str, int], ranked: list[str]
 ) -> bool:
-    held = await index.held(board.ranking(period.id), list(versions))
+    held = await index.held(ranking, list(versions))
     if any(each is not None and each.version > versions[user] for user, each in zip(versions, held, strict=True)):
         return True
     for user in ranked:
-        if user not in versions and await ledger.rows_of_user([period.id], user):
+        if user not in versions and await ledger.rows_of_user([ranking.period_id], user):
             return True
     return False
-
-
-def _key(board: Board, user_id: str, standing: Standing) -> bytes:
-    return encode_key(board.order, board.ties, standing.score, standing.achieved_at, user_id)
-
-
-def _user(board: Board, key: bytes) -> str:
-    return decode_key(board.order, board.ties, key)[2]
 
 
 def _show(standing: Standing | None) -> str:

@@ -1,0 +1,158 @@
+"""Group commit: bounded, fair, and honest about what happened to each event."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from laurels.adapters.sqlite import SqliteLedger
+from laurels.core.board import Board
+from laurels.errors import LaurelsError, TooMany, Unavailable
+from laurels.ports import Event, Record, Recorded
+from laurels.service.laurels import Laurels
+from laurels.service.submit import Accepted, Submission
+from support.ledgers import FakeClock
+from support.services import running
+
+
+class GatedLedger(SqliteLedger):
+    """The real ledger behind a gate: commits wait until it is open, or fail when told so."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, FakeClock())
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.batches: list[int] = []
+        self.failing = False
+
+    async def record(self, events: Sequence[Event]) -> list[Record]:
+        await self.gate.wait()
+        self.batches.append(len(events))
+        if self.failing:
+            raise Unavailable("ledger_unavailable", "The disk is full.")
+        return await super().record(events)
+
+
+def submissions(count: int, user: str = "ada") -> list[Submission]:
+    return [Submission(user, 1) for _ in range(count)]
+
+
+def default_board(laurels: Laurels) -> Board:
+    (board,) = laurels.boards.all()
+    return board
+
+
+def test_what_arrives_during_a_commit_shares_the_next_one(tmp_path: Path):
+    async def run() -> None:
+        ledger = GatedLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger) as laurels:
+            board = default_board(laurels)
+            ledger.gate.clear()
+            writes = [asyncio.create_task(laurels.submissions.submit(board, each)) for each in submissions(100)]
+            await asyncio.sleep(0.01)
+            ledger.gate.set()
+            answers = await asyncio.gather(*writes)
+            assert ledger.batches in ([100], [1, 99])
+            assert {answer.score for answer in answers} <= {1.0, 100.0}
+            assert all(answer.rank == 1 for answer in answers)
+
+    asyncio.run(run())
+
+
+def test_a_batch_never_grows_beyond_its_limit(tmp_path: Path):
+    async def run() -> None:
+        ledger = GatedLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger, max_batch=10) as laurels:
+            answers = await laurels.submissions.submit_many(default_board(laurels), submissions(35))
+            assert ledger.batches == [10, 10, 10, 5]
+            assert [a.score for a in answers if isinstance(a, Accepted)] == [10.0] * 10 + [20.0] * 10 + [30.0] * 10 + [
+                35.0
+            ] * 5
+
+    asyncio.run(run())
+
+
+def test_the_queue_is_bounded_for_a_pod_and_as_a_whole(tmp_path: Path):
+    async def run() -> None:
+        ledger = GatedLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger, max_batch=5, max_pending=20) as laurels:
+            boards = [default_board(laurels)]
+            for pod in ("second", "third"):
+                await laurels.access.create_pod(pod, pod)
+                board = Board(id=0, uuid=pod, pod_id=pod, name=pod, created_at=0)
+                boards.append(await laurels.boards.create(board, None))
+            ledger.gate.clear()
+            waiting = [
+                asyncio.create_task(laurels.submissions.submit_many(board, submissions(10))) for board in boards[:2]
+            ]
+            await asyncio.sleep(0.01)
+            with pytest.raises(Unavailable) as full:
+                await laurels.submissions.submit_many(boards[2], submissions(1))
+            assert full.value.code == "overloaded"
+            ledger.gate.set()
+            await asyncio.gather(*waiting)
+            ledger.gate.clear()
+            waiting = [asyncio.create_task(laurels.submissions.submit_many(boards[0], submissions(10)))]
+            await asyncio.sleep(0.01)
+            with pytest.raises(TooMany) as busy:
+                await laurels.submissions.submit_many(boards[0], submissions(1))
+            assert busy.value.code == "too_many_pending"
+            other = asyncio.create_task(laurels.submissions.submit_many(boards[1], submissions(1)))
+            await asyncio.sleep(0.01)
+            ledger.gate.set()
+            await asyncio.gather(*waiting, other)
+
+    asyncio.run(run())
+
+
+def test_a_failed_commit_tells_its_senders_and_the_next_one_works(tmp_path: Path):
+    async def run() -> None:
+        ledger = GatedLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger, max_batch=2) as laurels:
+            board = default_board(laurels)
+            ledger.failing = True
+            with pytest.raises(Unavailable, match="disk is full"):
+                await laurels.submissions.submit(board, Submission("ada", 1))
+            answers = await laurels.submissions.submit_many(board, submissions(3))
+            assert [answer.code for answer in answers if isinstance(answer, LaurelsError)] == ["ledger_unavailable"] * 3
+            ledger.failing = False
+            assert (await laurels.submissions.submit(board, Submission("ada", 1))).score == 1
+
+    asyncio.run(run())
+
+
+def test_a_write_that_takes_too_long_may_be_repeated(tmp_path: Path):
+    async def run() -> None:
+        ledger = GatedLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger, write_timeout_ms=20) as laurels:
+            board = default_board(laurels)
+            ledger.gate.clear()
+            with pytest.raises(Unavailable, match="match-1") as caught:
+                await laurels.submissions.submit(board, Submission("ada", 1, event_id="match-1"))
+            assert caught.value.code == "write_timeout"
+            ledger.gate.set()
+            await asyncio.sleep(0.1)
+            answer = await laurels.submissions.submit(board, Submission("ada", 1, event_id="match-1"))
+            assert (answer.outcome, answer.score) == (Recorded.DUPLICATE, 1)
+
+    asyncio.run(run())
+
+
+def test_closing_finishes_what_was_taken_and_refuses_what_is_new(tmp_path: Path):
+    async def run() -> None:
+        ledger = GatedLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger) as laurels:
+            board = default_board(laurels)
+            ledger.gate.clear()
+            write = asyncio.create_task(laurels.submissions.submit(board, Submission("ada", 1)))
+            await asyncio.sleep(0.01)
+            closing = asyncio.create_task(laurels.close())
+            await asyncio.sleep(0.01)
+            with pytest.raises(Unavailable) as caught:
+                await laurels.submissions.submit(board, Submission("bob", 1))
+            assert caught.value.code == "stopping"
+            ledger.gate.set()
+            await closing
+            assert (await write).score == 1
+
+    asyncio.run(run())

@@ -1,0 +1,169 @@
+"""The index equals the ledger, or says that it is catching up: at the start, after a fault, and when checked."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from laurels.adapters.memory_index import MemoryIndex
+from laurels.core.board import Ranking, RankStyle
+from laurels.core.scores import Standing
+from laurels.errors import TooMany, Unavailable
+from laurels.ports import Placement, Row
+from laurels.service.laurels import Laurels
+from laurels.service.reads import Selection
+from laurels.service.submit import RankState, Submission
+from laurels.service.verify import Difference, Fault
+from support.services import running
+
+
+class FaultyIndex(MemoryIndex):
+    """The real index, which fails in the middle of an `apply` when told so."""
+
+    failing = False
+
+    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> list[Placement]:
+        if self.failing:
+            await super().apply(ranking, rows[: len(rows) // 2], style)
+            raise ConnectionError("the index went away")
+        return await super().apply(ranking, rows, style)
+
+
+async def fill(laurels: Laurels, count: int) -> None:
+    (board,) = laurels.boards.all()
+    await laurels.submissions.submit_many(board, [Submission(f"u{n}", n, event_id=f"e{n}") for n in range(count)])
+
+
+async def differences(laurels: Laurels) -> list[Difference]:
+    return [each async for checked in laurels.verify() for each in checked.differences]
+
+
+def test_nothing_is_served_before_everything_is_loaded(tmp_path: Path):
+    async def run() -> None:
+        async with running(tmp_path) as laurels:
+            await fill(laurels, 12_000)
+        async with running(tmp_path, load=False) as laurels:
+            (board,) = laurels.boards.all()
+            selection = Selection()
+            for work in (
+                laurels.reads.top(board, selection, 0, 10),
+                laurels.reads.rank(board, selection, "u1"),
+                laurels.reads.distribution(board, selection, 5),
+                laurels.reads.scores_of_user([board], "u1"),
+                laurels.submissions.submit(board, Submission("u1", 1)),
+                laurels.submissions.remove_user(None, board, "u1", None),  # type: ignore[arg-type]
+                differences(laurels),
+            ):
+                with pytest.raises(Unavailable) as caught:
+                    await work
+                assert (caught.value.code, caught.value.retry_after_s) == ("starting", 1)
+            assert (await laurels.dependencies())["index"] == "loading"
+            steps: list[tuple[int, int]] = []
+            await laurels.load(lambda done, total: steps.append((done, total)))
+            assert steps[0] == (0, 12_000)
+            assert steps[-1] == (12_000, 12_000)
+            assert len(steps) > 2
+            assert (await laurels.reads.top(board, selection, 0, 1)).total == 12_000
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_an_index_that_fails_says_so_and_heals(tmp_path: Path):
+    async def run() -> None:
+        index = FaultyIndex()
+        async with running(tmp_path, index=index) as laurels:
+            (board,) = laurels.boards.all()
+            await fill(laurels, 10)
+            index.failing = True
+            answer = await laurels.submissions.submit(board, Submission("u1", 100))
+            assert (answer.score, answer.rank, answer.rank_state) == (101, None, RankState.CATCHING_UP)
+            with pytest.raises(Unavailable) as caught:
+                await laurels.reads.top(board, Selection(), 0, 1)
+            assert caught.value.code == "starting"
+            index.failing = False
+            for _ in range(200):
+                await asyncio.sleep(0.01)
+                try:
+                    page = await laurels.reads.top(board, Selection(), 0, 1)
+                    break
+                except Unavailable:
+                    continue
+            assert [(place.user_id, place.score) for place in page.places] == [("u1", 101)]
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_verify_finds_every_kind_of_difference(tmp_path: Path):
+    async def run() -> list[Difference]:
+        async with running(tmp_path) as laurels:
+            await fill(laurels, 2500)
+            assert await differences(laurels) == []
+            with closing(sqlite3.connect(tmp_path / "laurels.db")) as ledger:
+                ledger.execute("UPDATE scores SET score = 9999 WHERE user_id = 'u7'")
+                ledger.execute("DELETE FROM scores WHERE user_id = 'u8'")
+                ledger.execute("DELETE FROM events WHERE user_id = 'u9'")
+                ledger.execute("UPDATE scores SET total = '10.5' WHERE user_id = 'u10'")
+                ledger.commit()
+            (live,) = laurels._index._live.values()  # type: ignore[attr-defined]
+            ghost = Row(1, "ghost", Standing(5.5, 0), 10**9)
+            live.apply([ghost], RankStyle.ORDINAL)
+            version, key = live._held["u11"]
+            live._put("u11", version, None)
+            live._put("u12", live._held["u12"][0], live._key_of(Row(1, "u12", Standing(-1.0, 0), 0)))
+            del key
+            return await differences(laurels)
+
+    found = {(each.user_id, each.fault) for each in asyncio.run(run())}
+    assert {
+        ("u7", Fault.ROW_DIFFERS),
+        ("u8", Fault.ROW_MISSING),
+        ("u9", Fault.ROW_EXTRA),
+        ("u9", Fault.INDEX_EXTRA),
+        ("u10", Fault.ROW_DIFFERS),
+        ("ghost", Fault.INDEX_EXTRA),
+        ("u11", Fault.INDEX_MISSING),
+        ("u12", Fault.INDEX_DIFFERS),
+    } <= found
+
+
+def test_verify_is_clean_while_scores_arrive(tmp_path: Path):
+    async def run() -> None:
+        async with running(tmp_path) as laurels:
+            (board,) = laurels.boards.all()
+            await fill(laurels, 5000)
+            done = asyncio.Event()
+
+            async def write() -> None:
+                number = 0
+                while not done.is_set():
+                    number += 1
+                    scores = [Submission(f"u{(number * 37 + n) % 5200}", n) for n in range(20)]
+                    await laurels.submissions.submit_many(board, scores)
+
+            writing = asyncio.create_task(write())
+            for _ in range(5):
+                assert await differences(laurels) == []
+            done.set()
+            await writing
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_only_one_check_runs_at_a_time(tmp_path: Path):
+    async def run() -> None:
+        async with running(tmp_path) as laurels:
+            await fill(laurels, 3000)
+            first = laurels.verify()
+            await anext(first)
+            with pytest.raises(TooMany) as caught:
+                await anext(laurels.verify())
+            assert caught.value.code == "verify_running"
+            await first.aclose()  # type: ignore[attr-defined]
+            assert await differences(laurels) == []
+
+    asyncio.run(run())

@@ -1,0 +1,36 @@
+"""The service on the real embedded adapters, with a clock that the test holds."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from laurels.adapters.memory_index import MemoryIndex
+from laurels.adapters.sqlite import SqliteLedger
+from laurels.ports import Index, Ledger
+from laurels.service.laurels import Laurels
+from support.ledgers import FakeClock
+
+DEFAULTS: dict[str, Any] = {
+    "admin_key": "admin",
+    "max_boards": 100,
+    "max_batch": 1000,
+    "max_pending": 10_000,
+    "write_timeout_ms": 10_000,
+}
+
+
+@contextlib.asynccontextmanager
+async def running(
+    folder: Path, *, ledger: Ledger | None = None, index: Index | None = None, load: bool = True, **settings: Any
+) -> AsyncIterator[Laurels]:
+    clock = FakeClock()
+    ledger = ledger or SqliteLedger(folder / "laurels.db", clock)
+    laurels = Laurels(ledger, index or MemoryIndex(), clock, **(DEFAULTS | settings))
+    try:
+        await laurels.open()
+        if load:
+            await laurels.load()
+        yield laurels
+    finally:
+        await laurels.close()
