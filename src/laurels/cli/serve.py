@@ -71,7 +71,9 @@ async def _serve(settings: Settings) -> None:
             stack.close()
             _welcome(settings, address)
 
-        await Server(settings, admin_key, advance, ready).serve(listening, address)
+        server = Server(settings, admin_key, advance, ready)
+        server.stop_on_signals()
+        await server.serve(listening, address)
 
 
 def _welcome(settings: Settings, address: str) -> None:

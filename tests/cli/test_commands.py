@@ -1,0 +1,187 @@
+"""The terminal: against a running server, and against a data folder that nobody serves."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+from support.calls import NewBoard
+from support.running import RunningServer, environment, free_port, laurels
+
+
+@pytest.fixture(params=["a running server", "a data folder"])
+def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Either way the commands are the same: they find the server by the folder's lock, or serve it themselves."""
+    if request.param == "a running server":
+        port = str(free_port())
+        arguments = [sys.executable, "-m", "laurels", "serve"]
+        process = subprocess.Popen(arguments, env=environment(tmp_path, port=port), stderr=subprocess.DEVNULL)
+        wait_until_ready(f"http://127.0.0.1:{port}")
+        yield tmp_path
+        process.kill()
+        process.wait()
+    else:
+        assert laurels("migrate", data_dir=tmp_path).returncode == 0
+        yield tmp_path
+
+
+def wait_until_ready(url: str) -> None:
+    for _ in range(1000):
+        try:
+            if httpx.get(url + "/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.03)
+    raise AssertionError("not ready")
+
+
+def test_from_import_to_export(data_dir: Path, tmp_path: Path):
+    lines = [
+        {"userId": "ada", "score": 5, "timestamp": "2026-01-01T00:00:00.000001Z", "eventId": "e1", "metadata": {"m": "é,\"\n"}},
+        {"userId": "日本", "score": 0.1, "timestamp": "2026-01-01T00:00:00Z", "eventId": "e2"},
+        {"userId": "ada", "score": -2.5, "timestamp": "2026-01-02T00:00:00Z", "eventId": "e3"},
+    ]
+    given = tmp_path / "given.ndjson"
+    bad = ['{"userId": "bob"}', "nonsense", "[1]", '{"userId": "cy", "score": NaN}', "", '{"userId": "", "score": 1}']
+    given.write_text("\n".join([json.dumps(line) for line in lines] + bad), "utf-8")
+    done = laurels("import", "default", str(given), data_dir=data_dir)
+    assert done.returncode == 1
+    refused = [line for line in done.stderr.splitlines() if line.startswith("line ")]
+    assert sorted(line.split(":")[0] for line in refused) == ["line 4", "line 5", "line 6", "line 7", "line 9"]
+    assert "3 accepted, 0 already there, 5 refused." in done.stderr
+
+    top = laurels("top", "--json", data_dir=data_dir)
+    assert [(each["rank"], each["userId"], each["score"]) for each in json.loads(top.stdout)] == [
+        (1, "ada", 2.5),
+        (2, "日本", 0.1),
+    ]
+    assert "ada" in laurels("top", "default", "--limit", "1", data_dir=data_dir).stdout
+
+    as_csv = tmp_path / "out.csv"
+    assert laurels("export", "default", str(as_csv), data_dir=data_dir).returncode == 0
+    exported = laurels("export", "default", data_dir=data_dir)
+    assert [json.loads(line) for line in exported.stdout.splitlines()] == lines
+
+    # What was exported goes in again, from either format, and counts no second time.
+    again = laurels("import", "default", data_dir=data_dir, stdin=exported.stdout)
+    assert (again.returncode, "0 accepted, 3 already there" in again.stderr) == (0, True), again.stderr
+    again = laurels("import", "default", str(as_csv), data_dir=data_dir)
+    assert (again.returncode, "0 accepted, 3 already there" in again.stderr) == (0, True), again.stderr
+    check = laurels("verify", data_dir=data_dir)
+    assert (check.returncode, check.stdout) == (0, "2 users checked, 0 differences.\n")
+
+
+def test_a_csv_with_bad_rows(data_dir: Path, tmp_path: Path):
+    given = tmp_path / "given.csv"
+    given.write_text("userId,score,metadata\nada,1,\nbob,one,\ncy,0x10,\ndan,1_0,\neve,2,{\nfay,3,\"{\"\"a\"\": 1}\"\ngus,4,,x\n")
+    done = laurels("import", "default", str(given), data_dir=data_dir)
+    assert done.returncode == 1
+    assert [line.split(":")[0] for line in done.stderr.splitlines() if line.startswith("line ")] == [
+        "line 3", "line 4", "line 5", "line 6", "line 8",
+    ]  # fmt: skip
+    assert "2 accepted, 0 already there, 5 refused." in done.stderr
+    given.write_text("user,points\nada,1\n")
+    done = laurels("import", "default", str(given), data_dir=data_dir)
+    assert (done.returncode, "must name the columns" in done.stderr) == (1, True)
+
+
+def test_lines_without_an_event_id_count_once_for_a_run_id(data_dir: Path, tmp_path: Path):
+    given = tmp_path / "given.csv"
+    given.write_text("userId,score\n" + "ada,1\n" * 2500)
+    for expected in ("2500 accepted, 0 already there", "0 accepted, 2500 already there"):
+        done = laurels("import", "default", str(given), "--run-id", "monday", data_dir=data_dir)
+        assert (done.returncode, expected in done.stderr) == (0, True), done.stderr
+    assert json.loads(laurels("top", "--json", data_dir=data_dir).stdout)[0]["score"] == 2500
+
+
+def test_pods_and_keys(data_dir: Path):
+    assert laurels("pods", "create", "chess", "--name", "Chess", data_dir=data_dir).returncode == 0
+    pods = json.loads(laurels("pods", "list", "--json", data_dir=data_dir).stdout)
+    assert [(pod["podId"], pod["name"]) for pod in pods] == [("chess", "Chess"), ("default", "Default")]
+    made = laurels("keys", "create", "chess", "--role", "client", "--label", "web", data_dir=data_dir)
+    assert made.stdout.startswith("lrl_")
+    (key,) = json.loads(laurels("keys", "list", "chess", "--json", data_dir=data_dir).stdout)
+    assert (key["role"], key["label"], "key" in key) == ("client", "web", False)
+    assert laurels("keys", "revoke", "chess", key["keyId"], data_dir=data_dir).returncode == 0
+    assert json.loads(laurels("keys", "list", "chess", "--json", data_dir=data_dir).stdout) == []
+    wrong = laurels("keys", "create", "nobody", "--role", "client", data_dir=data_dir)
+    assert (wrong.returncode, wrong.stderr) == (3, "laurels: There is no pod 'nobody'.\n")
+    wrong = laurels("keys", "create", "chess", "--role", "king", data_dir=data_dir)
+    assert wrong.returncode == 2
+
+
+def test_verify_prints_every_difference_and_says_so_by_its_exit_code(tmp_path: Path):
+    laurels("migrate", data_dir=tmp_path)
+    laurels("import", "default", data_dir=tmp_path, stdin='{"userId": "ada", "score": 5}\n{"userId": "bob", "score": 6}')
+    with closing(sqlite3.connect(tmp_path / "laurels.db")) as ledger:
+        ledger.execute("UPDATE scores SET score = 7 WHERE user_id = 'ada'")
+        ledger.commit()
+    check = laurels("verify", data_dir=tmp_path)
+    assert check.returncode == 1
+    assert "row_differs: board default, period all, user ada: expected 5.0 at" in check.stdout
+    assert "index_differs: board default, period all, user ada: expected 5.0 at" in check.stdout
+    check = laurels("verify", "--json", data_dir=tmp_path)
+    *found, last = [json.loads(line) for line in check.stdout.splitlines()]
+    assert {each["fault"] for each in found} == {"row_differs", "index_differs"}
+    assert (check.returncode, last["differences"], last["done"]) == (1, len(found), True)
+
+
+def test_another_server_by_its_url(server: RunningServer, new_board: NewBoard, tmp_path: Path):
+    board = new_board()
+    reach = ["--url", server.url, "--key", "an-admin-key-for-tests"]
+    done = laurels("import", board, *reach, data_dir=tmp_path, stdin='{"userId": "ada", "score": 5}')
+    assert done.returncode == 0
+    assert json.loads(laurels("top", board, "--json", *reach, data_dir=tmp_path).stdout)[0]["userId"] == "ada"
+    wrong = laurels("top", board, "--url", server.url, data_dir=tmp_path)
+    assert (wrong.returncode, "Name a key" in wrong.stderr) == (4, True)
+    wrong = laurels("top", board, "--url", server.url, "--key", "wrong", data_dir=tmp_path)
+    assert (wrong.returncode, wrong.stderr) == (4, "laurels: This key is not known, or was revoked.\n")
+    missing = laurels("top", str(uuid4()), *reach, data_dir=tmp_path)
+    assert (missing.returncode, "There is no board" in missing.stderr) == (3, True)
+
+
+def test_errors_are_sentences(tmp_path: Path):
+    nothing = laurels("top", data_dir=tmp_path / "nothing")
+    assert (nothing.returncode, "There is no ledger at" in nothing.stderr) == (5, True)
+    assert not (tmp_path / "nothing").exists()
+    workers = laurels("serve", "--workers", "2", data_dir=tmp_path)
+    assert (workers.returncode, "needs a shared index" in workers.stderr) == (2, True)
+    port = laurels("serve", data_dir=tmp_path, port="70000")
+    assert (port.returncode, "LAURELS_PORT" in port.stderr) == (2, True)
+    for setting in ({"ledger": "postgresql://x"}, {"index": "redis://x"}):
+        unknown = laurels("serve", data_dir=tmp_path, **setting)
+        assert (unknown.returncode, "this version knows" in unknown.stderr) == (2, True)
+    for result in (nothing, workers, port):
+        assert "Traceback" not in result.stderr
+
+
+def test_one_data_folder_has_one_server_which_stops_when_asked(tmp_path: Path):
+    with RunningServer(tmp_path) as first:
+        second = laurels("serve", data_dir=tmp_path, port=str(free_port()))
+        assert second.returncode == 5
+        assert f"is in use by {first.url}" in second.stderr
+        taken = laurels("serve", data_dir=tmp_path / "other", port=str(first.port))
+        assert (taken.returncode, "Address already in use" in taken.stderr) == (1, True)
+        assert first.terminate() == 0
+    assert laurels("verify", data_dir=tmp_path).returncode == 0
+
+
+def test_the_admin_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path):
+    with RunningServer(tmp_path, admin_key="") as server:
+        path = tmp_path / "admin.key"
+        assert path.stat().st_mode & 0o777 == 0o600
+        key = path.read_text().strip()
+        assert len(key) >= 40
+        with server.client(key) as client:
+            assert client.get("/api/v1/pods").status_code == 200
+        server.kill()
+        server.start()
+        assert path.read_text().strip() == key
