@@ -23,6 +23,8 @@ from typing import Any
 
 import psutil
 import uvicorn
+from sortedcontainers import SortedList
+
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
@@ -31,7 +33,6 @@ from laurels.server import listen
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
-from sortedcontainers import SortedList
 
 ADMIN_KEY = "bench"
 BATCH = 200
@@ -78,7 +79,9 @@ def fill_laurels(folder: Path, users: int) -> Figures:
         rng = random.Random(SEED)
         start = time.perf_counter()
         for first in range(0, users, FILL_BATCH):
-            scores = [Submission(user_name(n), rng.randrange(10**6)) for n in range(first, min(first + FILL_BATCH, users))]
+            scores = [
+                Submission(user_name(n), rng.randrange(10**6)) for n in range(first, min(first + FILL_BATCH, users))
+            ]
             await laurels.submissions.submit_many(board, scores)
         return {"fill": users / (time.perf_counter() - start)}
 
@@ -136,7 +139,9 @@ class Bare:
         self.db.execute("PRAGMA synchronous = FULL")
         self.db.execute("PRAGMA cache_size = -65536")
         self.db.execute("CREATE TABLE IF NOT EXISTS events (id TEXT UNIQUE, user TEXT, score REAL, at INTEGER)")
-        self.db.execute("CREATE TABLE IF NOT EXISTS scores (user TEXT PRIMARY KEY, score REAL, at INTEGER) WITHOUT ROWID")
+        self.db.execute(
+            "CREATE TABLE IF NOT EXISTS scores (user TEXT PRIMARY KEY, score REAL, at INTEGER) WITHOUT ROWID"
+        )
         self.ranked = SortedList()
         self.entries: dict[str, tuple[float, int, str]] = {}
         self.number = int(self.db.execute("SELECT count(*) FROM events").fetchone()[0])
@@ -243,9 +248,7 @@ async def serve(app: Any, pipe: Any) -> None:
     await server.serve(sockets=[listening])
 
 
-def measure_http(
-    target: Callable[[Path, Any], None], folder: Path, users: int, seconds: float
-) -> Figures:
+def measure_http(target: Callable[[Path, Any], None], folder: Path, users: int, seconds: float) -> Figures:
     here, there = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=target, args=(folder, there))
     process.start()

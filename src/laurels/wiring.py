@@ -5,22 +5,20 @@ from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
 from laurels.config import Settings
-from laurels.ports import Clock
 from laurels.service.laurels import Laurels
 
 
-def build_ledger(settings: Settings, clock: Clock) -> SqliteLedger:
-    return SqliteLedger(settings.ledger_path, clock)
+def build_ledger(settings: Settings) -> SqliteLedger:
+    return SqliteLedger(settings.ledger_path, SystemClock())
 
 
 def build_laurels(settings: Settings, admin_key: str) -> tuple[Laurels, SqliteLedger]:
     """The service, and the ledger under it, which tells other processes who holds it."""
-    clock = SystemClock()
-    ledger = build_ledger(settings, clock)
+    ledger = build_ledger(settings)
     laurels = Laurels(
         ledger,
         MemoryIndex(),
-        clock,
+        SystemClock(),
         admin_key=admin_key,
         max_boards=settings.max_boards,
         max_batch=settings.max_batch,

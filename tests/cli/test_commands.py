@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+
 from support.calls import NewBoard
 from support.running import RunningServer, environment, free_port, laurels
 
@@ -43,9 +44,15 @@ def wait_until_ready(url: str) -> None:
     raise AssertionError("not ready")
 
 
-def test_from_import_to_export(data_dir: Path, tmp_path: Path):
+def test_from_import_to_export(data_dir: Path, tmp_path: Path) -> None:
     lines = [
-        {"userId": "ada", "score": 5, "timestamp": "2026-01-01T00:00:00.000001Z", "eventId": "e1", "metadata": {"m": "é,\"\n"}},
+        {
+            "userId": "ada",
+            "score": 5,
+            "timestamp": "2026-01-01T00:00:00.000001Z",
+            "eventId": "e1",
+            "metadata": {"m": 'é,"\n'},
+        },
         {"userId": "日本", "score": 0.1, "timestamp": "2026-01-01T00:00:00Z", "eventId": "e2"},
         {"userId": "ada", "score": -2.5, "timestamp": "2026-01-02T00:00:00Z", "eventId": "e3"},
     ]
@@ -79,9 +86,11 @@ def test_from_import_to_export(data_dir: Path, tmp_path: Path):
     assert (check.returncode, check.stdout) == (0, "2 users checked, 0 differences.\n")
 
 
-def test_a_csv_with_bad_rows(data_dir: Path, tmp_path: Path):
+def test_a_csv_with_bad_rows(data_dir: Path, tmp_path: Path) -> None:
     given = tmp_path / "given.csv"
-    given.write_text("userId,score,metadata\nada,1,\nbob,one,\ncy,0x10,\ndan,1_0,\neve,2,{\nfay,3,\"{\"\"a\"\": 1}\"\ngus,4,,x\n")
+    given.write_text(
+        'userId,score,metadata\nada,1,\nbob,one,\ncy,0x10,\ndan,1_0,\neve,2,{\nfay,3,"{""a"": 1}"\ngus,4,,x\n'
+    )
     done = laurels("import", "default", str(given), data_dir=data_dir)
     assert done.returncode == 1
     assert [line.split(":")[0] for line in done.stderr.splitlines() if line.startswith("line ")] == [
@@ -93,7 +102,7 @@ def test_a_csv_with_bad_rows(data_dir: Path, tmp_path: Path):
     assert (done.returncode, "must name the columns" in done.stderr) == (1, True)
 
 
-def test_lines_without_an_event_id_count_once_for_a_run_id(data_dir: Path, tmp_path: Path):
+def test_lines_without_an_event_id_count_once_for_a_run_id(data_dir: Path, tmp_path: Path) -> None:
     given = tmp_path / "given.csv"
     given.write_text("userId,score\n" + "ada,1\n" * 2500)
     for expected in ("2500 accepted, 0 already there", "0 accepted, 2500 already there"):
@@ -102,7 +111,7 @@ def test_lines_without_an_event_id_count_once_for_a_run_id(data_dir: Path, tmp_p
     assert json.loads(laurels("top", "--json", data_dir=data_dir).stdout)[0]["score"] == 2500
 
 
-def test_pods_and_keys(data_dir: Path):
+def test_pods_and_keys(data_dir: Path) -> None:
     assert laurels("pods", "create", "chess", "--name", "Chess", data_dir=data_dir).returncode == 0
     pods = json.loads(laurels("pods", "list", "--json", data_dir=data_dir).stdout)
     assert [(pod["podId"], pod["name"]) for pod in pods] == [("chess", "Chess"), ("default", "Default")]
@@ -118,9 +127,11 @@ def test_pods_and_keys(data_dir: Path):
     assert wrong.returncode == 2
 
 
-def test_verify_prints_every_difference_and_says_so_by_its_exit_code(tmp_path: Path):
+def test_verify_prints_every_difference_and_says_so_by_its_exit_code(tmp_path: Path) -> None:
     laurels("migrate", data_dir=tmp_path)
-    laurels("import", "default", data_dir=tmp_path, stdin='{"userId": "ada", "score": 5}\n{"userId": "bob", "score": 6}')
+    laurels(
+        "import", "default", data_dir=tmp_path, stdin='{"userId": "ada", "score": 5}\n{"userId": "bob", "score": 6}'
+    )
     with closing(sqlite3.connect(tmp_path / "laurels.db")) as ledger:
         ledger.execute("UPDATE scores SET score = 7 WHERE user_id = 'ada'")
         ledger.commit()
@@ -134,7 +145,7 @@ def test_verify_prints_every_difference_and_says_so_by_its_exit_code(tmp_path: P
     assert (check.returncode, last["differences"], last["done"]) == (1, len(found), True)
 
 
-def test_another_server_by_its_url(server: RunningServer, new_board: NewBoard, tmp_path: Path):
+def test_another_server_by_its_url(server: RunningServer, new_board: NewBoard, tmp_path: Path) -> None:
     board = new_board()
     reach = ["--url", server.url, "--key", "an-admin-key-for-tests"]
     done = laurels("import", board, *reach, data_dir=tmp_path, stdin='{"userId": "ada", "score": 5}')
@@ -148,7 +159,7 @@ def test_another_server_by_its_url(server: RunningServer, new_board: NewBoard, t
     assert (missing.returncode, "There is no board" in missing.stderr) == (3, True)
 
 
-def test_errors_are_sentences(tmp_path: Path):
+def test_errors_are_sentences(tmp_path: Path) -> None:
     nothing = laurels("top", data_dir=tmp_path / "nothing")
     assert (nothing.returncode, "There is no ledger at" in nothing.stderr) == (5, True)
     assert not (tmp_path / "nothing").exists()
@@ -163,7 +174,7 @@ def test_errors_are_sentences(tmp_path: Path):
         assert "Traceback" not in result.stderr
 
 
-def test_one_data_folder_has_one_server_which_stops_when_asked(tmp_path: Path):
+def test_one_data_folder_has_one_server_which_stops_when_asked(tmp_path: Path) -> None:
     with RunningServer(tmp_path) as first:
         second = laurels("serve", data_dir=tmp_path, port=str(free_port()))
         assert second.returncode == 5
@@ -174,7 +185,7 @@ def test_one_data_folder_has_one_server_which_stops_when_asked(tmp_path: Path):
     assert laurels("verify", data_dir=tmp_path).returncode == 0
 
 
-def test_the_admin_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path):
+def test_the_admin_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
     with RunningServer(tmp_path, admin_key="") as server:
         path = tmp_path / "admin.key"
         assert path.stat().st_mode & 0o777 == 0o600

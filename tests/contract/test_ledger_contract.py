@@ -24,8 +24,6 @@ from support.model import ModelBoard
 
 T = TypeVar("T")
 
-OpenLedger = Callable[[Path], Awaitable[Ledger]]
-
 USERS = ["a", "ab", "é", "日本"]
 SCORES = [-1.5, 0.0, 0.1, 0.2, 1.0, 2.0, 2.0**53, 1e308]
 submissions = st.tuples(
@@ -37,7 +35,7 @@ submissions = st.tuples(
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    open_ledger: OpenLedger
+    open_ledger: staticmethod[[Path], Awaitable[Ledger]]
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,9 +134,9 @@ class LedgerMachine(RuleBasedStateMachine):
             best = await self.ledger.best_rows(cut.ranking(period.id), 3)
             assert [row.user_id for row in best] == [player.user for player in model.everybody()[:3]]
         refolded = [user async for chunk in self.ledger.refold(self.board) for user in chunk]
-        for user in refolded:
-            (row,) = user.rows
-            assert user.fresh.get(period.id) == row.standing
+        for each in refolded:
+            (row,) = each.rows
+            assert each.fresh.get(period.id) == row.standing
         assert await self.ledger.count_events(self.board.id) == len(self.model.events)
         exported = await self.ledger.board_events(self.board.id, after_seq=0, limit=1000)
         assert {e.event_id: (e.user_id, e.score, e.at) for e in exported} == self.model.events
@@ -154,7 +152,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 class SqliteLedgerMachine(LedgerMachine):
-    open_ledger = open_sqlite
+    open_ledger = staticmethod(open_sqlite)
 
 
 TestSqliteLedger = SqliteLedgerMachine.TestCase
@@ -172,7 +170,7 @@ def with_ledger(folder: Path, work: Callable[[Ledger], Coroutine[Any, Any, T]]) 
     return asyncio.run(run())
 
 
-def test_the_same_events_in_any_order_and_number_give_the_same_rows(tmp_path: Path):
+def test_the_same_events_in_any_order_and_number_give_the_same_rows(tmp_path: Path) -> None:
     """Every rule and order: shuffled, split into batches and repeated at random, the rows are the same."""
     rng = random.Random(20)
     events = [
@@ -200,7 +198,7 @@ def test_the_same_events_in_any_order_and_number_give_the_same_rows(tmp_path: Pa
     with_ledger(tmp_path, compare)
 
 
-def test_an_event_without_its_own_time_can_be_repeated_at_another(tmp_path: Path):
+def test_an_event_without_its_own_time_can_be_repeated_at_another(tmp_path: Path) -> None:
     async def repeat(ledger: Ledger) -> list[Recorded]:
         board = await new_board(ledger)
         events = [
@@ -215,7 +213,7 @@ def test_an_event_without_its_own_time_can_be_repeated_at_another(tmp_path: Path
     assert outcomes == [Recorded.ACCEPTED, Recorded.DUPLICATE, Recorded.CONFLICT, Recorded.CONFLICT]
 
 
-def test_a_batch_is_all_or_nothing(tmp_path: Path):
+def test_a_batch_is_all_or_nothing(tmp_path: Path) -> None:
     async def fail(ledger: Ledger) -> int:
         board = await new_board(ledger)
         good = new_event(board, "good", "ada", 1.0, 0)
@@ -228,7 +226,7 @@ def test_a_batch_is_all_or_nothing(tmp_path: Path):
     assert with_ledger(tmp_path, fail) == 0
 
 
-def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path):
+def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path) -> None:
     async def store(ledger: Ledger) -> Any:
         board = await new_board(
             ledger, metadata={"a": [1, None]}, capacity=5, min_score=-1.5, public=True, ties="shared"
@@ -260,7 +258,7 @@ def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path):
     assert with_ledger(tmp_path, read) == ([changed], [key], [Pod("pod", "Pod", 0)])
 
 
-def test_only_one_process_may_hold_a_ledger(tmp_path: Path):
+def test_only_one_process_may_hold_a_ledger(tmp_path: Path) -> None:
     async def second(ledger: Ledger) -> None:
         del ledger
         with pytest.raises(Unavailable, match="in use by"):
@@ -269,7 +267,7 @@ def test_only_one_process_may_hold_a_ledger(tmp_path: Path):
     with_ledger(tmp_path, second)
 
 
-def test_a_ledger_from_the_future_is_refused(tmp_path: Path):
+def test_a_ledger_from_the_future_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "laurels.db")
     connection.execute("PRAGMA user_version = 999")
     connection.close()
@@ -277,7 +275,7 @@ def test_a_ledger_from_the_future_is_refused(tmp_path: Path):
         asyncio.run(open_sqlite(tmp_path))
 
 
-def test_the_migrations_lead_to_the_schema():
+def test_the_migrations_lead_to_the_schema() -> None:
     migrated, described = sqlite3.connect(":memory:"), sqlite3.connect(":memory:")
     for migration in load_migrations("laurels.adapters.sqlite"):
         migrated.executescript(migration.script)

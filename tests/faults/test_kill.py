@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from support.running import ADMIN_KEY, RunningServer, laurels
 
 KILLS = 50
@@ -86,7 +87,7 @@ def writing(url: str, seed: int) -> Iterator[list[Writer]]:
 
 
 @pytest.mark.timeout(900)
-def test_nothing_acknowledged_is_lost_or_counted_twice(tmp_path: Path):
+def test_nothing_acknowledged_is_lost_or_counted_twice(tmp_path: Path) -> None:
     seed = int(os.environ.get("LAURELS_TEST_SEED", random.randrange(10**6)))
     print(f"seed: LAURELS_TEST_SEED={seed}")
     rng = random.Random(seed)

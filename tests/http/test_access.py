@@ -37,7 +37,8 @@ def tenants(server: RunningServer, api: httpx.Client) -> Iterator[Tenants]:
             board = api.post("/api/v1/leaderboards", json=body).json()["UUID"]
             assert api.put(f"/api/v1/leaderboards/{board}/users/ada", json={"score": 1}).status_code == 200
             boards.append(board)
-    yield Tenants(*boards, clients)
+    private, public, others_private, others_public = boards
+    yield Tenants(private, public, others_private, others_public, clients)
     for client in clients.values():
         if client is not api:
             client.close()
@@ -64,7 +65,7 @@ WRITES: dict[str, Callable[[httpx.Client, str], httpx.Response]] = {
 
 
 @pytest.mark.parametrize("call", READS)
-def test_reads(tenants: Tenants, call: str):
+def test_reads(tenants: Tenants, call: str) -> None:
     expected = {
         "admin": (200, 200, 200),
         "own server": (200, 200, 404),
@@ -80,7 +81,7 @@ def test_reads(tenants: Tenants, call: str):
 
 
 @pytest.mark.parametrize("call", [*OWN_READS, *WRITES])
-def test_writes_and_what_only_the_own_pod_may_read(tenants: Tenants, call: str):
+def test_writes_and_what_only_the_own_pod_may_read(tenants: Tenants, call: str) -> None:
     client_may = 200 if call in OWN_READS else 403
     expected = {
         "admin": (200, 200, 200, 200),
@@ -96,7 +97,7 @@ def test_writes_and_what_only_the_own_pod_may_read(tenants: Tenants, call: str):
 
 
 @pytest.mark.parametrize("who", ["own server", "own client", "nobody"])
-def test_what_is_not_to_be_seen_looks_like_what_is_not_there(tenants: Tenants, who: str):
+def test_what_is_not_to_be_seen_looks_like_what_is_not_there(tenants: Tenants, who: str) -> None:
     client = tenants.clients[who]
     for call in (READS | OWN_READS | WRITES).values():
         hidden, missing = call(client, tenants.others_private), call(client, "no-such-board")
@@ -109,7 +110,7 @@ def without(response: httpx.Response, name: str) -> dict[str, Any]:
     return {key: str(value).replace(name, "BOARD") for key, value in response.json().items()}
 
 
-def test_lists_show_only_ones_own(tenants: Tenants):
+def test_lists_show_only_ones_own(tenants: Tenants) -> None:
     def listed(who: str, query: str = "") -> set[str]:
         boards: list[dict[str, Any]] = []
         cursor = ""
@@ -130,7 +131,7 @@ def test_lists_show_only_ones_own(tenants: Tenants):
     assert (answer.status_code, answer.json()["code"]) == (404, "pod_not_found")
 
 
-def test_only_an_admin_handles_pods_and_keys(tenants: Tenants):
+def test_only_an_admin_handles_pods_and_keys(tenants: Tenants) -> None:
     calls: list[Callable[[httpx.Client], httpx.Response]] = [
         lambda c: c.get("/api/v1/pods"),
         lambda c: c.post("/api/v1/pods", json={"podId": "x", "name": "x"}),
@@ -145,7 +146,7 @@ def test_only_an_admin_handles_pods_and_keys(tenants: Tenants):
         assert call(tenants.clients["nobody"]).status_code == 401
 
 
-def test_a_server_creates_boards_in_its_own_pod_only(tenants: Tenants):
+def test_a_server_creates_boards_in_its_own_pod_only(tenants: Tenants) -> None:
     server, client = tenants.clients["own server"], tenants.clients["own client"]
     own = tenants.clients["admin"].get(f"/api/v1/leaderboards/{tenants.private}").json()["podId"]
     made = server.post("/api/v1/leaderboards", json={"name": "Mine"})
@@ -154,7 +155,7 @@ def test_a_server_creates_boards_in_its_own_pod_only(tenants: Tenants):
     assert client.post("/api/v1/leaderboards", json={"name": "Mine"}).status_code == 403
 
 
-def test_all_scores_of_a_user_stay_within_the_pod(tenants: Tenants):
+def test_all_scores_of_a_user_stay_within_the_pod(tenants: Tenants) -> None:
     for who in ("own server", "own client"):
         scores = tenants.clients[who].get("/api/v1/users/ada/scores").json()["scores"]
         assert {score["UUID"] for score in scores} == {tenants.private, tenants.public}
@@ -163,7 +164,7 @@ def test_all_scores_of_a_user_stay_within_the_pod(tenants: Tenants):
     assert tenants.clients["own server"].get("/api/v1/users/ada/scores?podId=default").status_code == 404
 
 
-def test_the_key_may_come_in_either_header(server: RunningServer):
+def test_the_key_may_come_in_either_header(server: RunningServer) -> None:
     key = "an-admin-key-for-tests"
     for headers in ({"X-API-Key": key}, {"Authorization": f"Bearer {key}"}, {"authorization": f"bearer  {key}"}):
         assert httpx.get(server.url + "/api/v1/pods", headers=headers).status_code == 200
@@ -172,7 +173,7 @@ def test_the_key_may_come_in_either_header(server: RunningServer):
         assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
 
 
-def test_a_revoked_key_stops_at_once_and_keys_are_hashed_at_rest(server: RunningServer, api: httpx.Client):
+def test_a_revoked_key_stops_at_once_and_keys_are_hashed_at_rest(server: RunningServer, api: httpx.Client) -> None:
     made = api.post("/api/v1/pods/default/keys", json={"role": "server", "label": "ci"}).json()
     with server.client(made["key"]) as client:
         assert client.get("/api/v1/leaderboards").status_code == 200

@@ -1,6 +1,7 @@
 """Bad input gets a problem with the field, the rule and a stable code, and has no effect."""
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -70,7 +71,7 @@ def board(new_board: NewBoard) -> str:
 
 
 @pytest.fixture(autouse=True)
-def nothing_happens(api: httpx.Client, board: str):
+def nothing_happens(api: httpx.Client, board: str) -> Iterator[None]:
     yield
     assert api.get(f"/api/v1/leaderboards/{board}/top").json()["totalUsers"] == 0
 
@@ -78,12 +79,12 @@ def nothing_happens(api: httpx.Client, board: str):
 @pytest.mark.parametrize(
     ("body", "status", "code", "field"), BODIES, ids=[f"{each[2]}: {each[0][:40]}" for each in BODIES]
 )
-def test_a_bad_body(api: httpx.Client, board: str, body: str, status: int, code: str, field: str | None):
+def test_a_bad_body(api: httpx.Client, board: str, body: str, status: int, code: str, field: str | None) -> None:
     url = f"/api/v1/leaderboards/{board}/users/ada"
     problem(api.put(url, content=body.encode(), headers=JSON), status, code, field)
 
 
-def test_a_body_that_is_not_utf8(api: httpx.Client, board: str):
+def test_a_body_that_is_not_utf8(api: httpx.Client, board: str) -> None:
     response = api.put(
         f"/api/v1/leaderboards/{board}/users/a", content=b'{"score": 1, "eventId": "\xff"}', headers=JSON
     )
@@ -91,7 +92,7 @@ def test_a_body_that_is_not_utf8(api: httpx.Client, board: str):
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_a_body_that_is_not_declared_as_json(api: httpx.Client, board: str, media_type: str):
+def test_a_body_that_is_not_declared_as_json(api: httpx.Client, board: str, media_type: str) -> None:
     headers = {"Content-Type": media_type}
     response = api.put(f"/api/v1/leaderboards/{board}/users/ada", content=b'{"score": 1}', headers=headers)
     problem(response, 415, "media_type_not_json", "Content-Type")
@@ -108,13 +109,13 @@ def test_a_body_that_is_not_declared_as_json(api: httpx.Client, board: str, medi
         ("\x85", 422, "wrong_format"),
     ],
 )
-def test_a_bad_user_id(api: httpx.Client, board: str, user: str, status: int, code: str):
+def test_a_bad_user_id(api: httpx.Client, board: str, user: str, status: int, code: str) -> None:
     path = f"/api/v1/leaderboards/{board}/users/{quote(user, safe='')}"
     problem(api.put(path, json={"score": 1}), status, code, "userId")
     problem(api.get(path + "/rank"), status, code, "userId")
 
 
-def test_an_address_that_is_not_utf8(api: httpx.Client, board: str):
+def test_an_address_that_is_not_utf8(api: httpx.Client, board: str) -> None:
     response = api.put(f"/api/v1/leaderboards/{board}/users/%ff%fe", json={"score": 1})
     problem(response, 400, "invalid_path")
 
@@ -136,11 +137,11 @@ def test_an_address_that_is_not_utf8(api: httpx.Client, board: str):
         ("segment=region:eu", "segment_not_available", "segment"),
     ],
 )
-def test_a_bad_query(api: httpx.Client, board: str, query: str, code: str, field: str):
+def test_a_bad_query(api: httpx.Client, board: str, query: str, code: str, field: str) -> None:
     problem(api.get(f"/api/v1/leaderboards/{board}/top?{query}"), 422, code, field)
 
 
-def test_other_bad_queries(api: httpx.Client, board: str):
+def test_other_bad_queries(api: httpx.Client, board: str) -> None:
     base = f"/api/v1/leaderboards/{board}"
     problem(api.get(f"{base}/users/ada/around?above=501"), 422, "out_of_range", "above")
     problem(api.get(f"{base}/distribution?buckets=0"), 422, "out_of_range", "buckets")
@@ -153,7 +154,7 @@ def test_other_bad_queries(api: httpx.Client, board: str):
     problem(api.post(f"{base}/ranks", json={"userIds": ["a", ""]}), 422, "wrong_length", "userIds[1]")
 
 
-def test_an_unknown_board_address_and_method(api: httpx.Client):
+def test_an_unknown_board_address_and_method(api: httpx.Client) -> None:
     problem(api.put("/api/v1/leaderboards/nope/users/ada", json={"score": 1}), 404, "board_not_found", "UUID")
     problem(api.get("/api/v1/leaderboards/nope/top"), 404, "board_not_found", "UUID")
     problem(api.get("/api/v2/leaderboards"), 404, "no_such_address")
@@ -184,12 +185,12 @@ def test_an_unknown_board_address_and_method(api: httpx.Client):
         ({"metadata": {"a": "x" * 5000}}, 422, "metadata_too_large", "metadata"),
     ],
 )
-def test_a_bad_board(api: httpx.Client, fields: dict[str, Any], status: int, code: str, field: str):
+def test_a_bad_board(api: httpx.Client, fields: dict[str, Any], status: int, code: str, field: str) -> None:
     body = {"podId": "default", "name": "A board"} | fields
     problem(api.post("/api/v1/leaderboards", json=body), status, code, field)
 
 
-def test_a_score_outside_the_boards_bounds(api: httpx.Client, new_board: NewBoard):
+def test_a_score_outside_the_boards_bounds(api: httpx.Client, new_board: NewBoard) -> None:
     board = new_board(minScore=0, maxScore=100)
     for score in (-0.5, 100.5):
         response = api.put(f"/api/v1/leaderboards/{board}/users/ada", json={"score": score})
@@ -199,7 +200,7 @@ def test_a_score_outside_the_boards_bounds(api: httpx.Client, new_board: NewBoar
         assert api.put(f"/api/v1/leaderboards/{board}/users/ada", json={"score": score}).status_code == 200
 
 
-def test_a_board_that_is_not_open(api: httpx.Client, new_board: NewBoard):
+def test_a_board_that_is_not_open(api: httpx.Client, new_board: NewBoard) -> None:
     """Not yet started, ended, archived; and an event from before the start of one that is open."""
     hour = timedelta(hours=1)
     cases = [
@@ -221,20 +222,26 @@ def test_a_board_that_is_not_open(api: httpx.Client, new_board: NewBoard):
     problem(response, 422, "outside_board_time", "timestamp")
 
 
-def test_the_same_event_id_with_another_payload(api: httpx.Client, new_board: NewBoard):
+def test_the_same_event_id_with_another_payload(api: httpx.Client, new_board: NewBoard) -> None:
     board = new_board(rule="increment")
     path = f"/api/v1/leaderboards/{board}/users/ada"
     first = {"score": 5, "eventId": "match-1", "timestamp": "2026-01-01T00:00:00Z", "metadata": {"b": 1, "a": 2}}
     assert api.put(path, json=first).json()["score"] == 5
     again = api.put(path, json=first | {"metadata": {"a": 2, "b": 1}})
     assert (again.status_code, again.json()["score"], again.json()["duplicate"]) == (200, 5, True)
-    for other in ({"score": 6}, {"timestamp": "2026-01-01T00:00:01Z"}, {"metadata": {}}, {"timestamp": None}):
+    others: tuple[dict[str, Any], ...] = (
+        {"score": 6},
+        {"timestamp": "2026-01-01T00:00:01Z"},
+        {"metadata": {}},
+        {"timestamp": None},
+    )
+    for other in others:
         problem(api.put(path, json=first | other), 409, "event_conflict", "eventId")
     problem(api.put(path + "b", json=first), 409, "event_conflict", "eventId")
     assert api.get(f"{path}/rank").json()["score"] == 5
 
 
-def test_in_a_batch_each_item_has_its_own_answer(api: httpx.Client, new_board: NewBoard):
+def test_in_a_batch_each_item_has_its_own_answer(api: httpx.Client, new_board: NewBoard) -> None:
     board = new_board(rule="increment", maxScore=100)
     body = """{"scores": [
         {"userId": "ada", "score": 5, "eventId": "e1"},
@@ -276,7 +283,7 @@ def test_in_a_batch_each_item_has_its_own_answer(api: httpx.Client, new_board: N
     assert api.get(f"/api/v1/leaderboards/{board}/top").json()["totalUsers"] == 1
 
 
-def test_a_batch_that_is_bad_as_a_whole(api: httpx.Client, board: str):
+def test_a_batch_that_is_bad_as_a_whole(api: httpx.Client, board: str) -> None:
     url = f"/api/v1/leaderboards/{board}/scores"
     problem(api.post(url, json={"scores": []}), 422, "wrong_length", "scores")
     problem(api.post(url, json={}), 422, "missing_field", "scores")

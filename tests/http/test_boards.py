@@ -10,7 +10,7 @@ from support.calls import NewBoard, problem
 HOUR = timedelta(hours=1)
 
 
-def test_a_board_comes_back_as_it_was_made(api: httpx.Client):
+def test_a_board_comes_back_as_it_was_made(api: httpx.Client) -> None:
     body = {
         "UUID": f"race-{uuid4()}",
         "podId": "default",
@@ -41,7 +41,7 @@ def test_a_board_comes_back_as_it_was_made(api: httpx.Client):
     problem(api.post("/api/v1/leaderboards", json=body | {"rule": "latest"}), 409, "board_exists", "UUID")
 
 
-def test_a_board_without_a_uuid_gets_one_and_an_idempotency_key_makes_it_only_once(api: httpx.Client):
+def test_a_board_without_a_uuid_gets_one_and_an_idempotency_key_makes_it_only_once(api: httpx.Client) -> None:
     body, headers = {"podId": "default", "name": "Unnamed"}, {"Idempotency-Key": f"k-{uuid4()}"}
     once = api.post("/api/v1/leaderboards", json=body, headers=headers).json()["UUID"]
     assert api.post("/api/v1/leaderboards", json=body, headers=headers).json()["UUID"] == once
@@ -51,24 +51,28 @@ def test_a_board_without_a_uuid_gets_one_and_an_idempotency_key_makes_it_only_on
     )
 
 
-def test_a_key_is_made_once_for_an_idempotency_key(api: httpx.Client):
+def test_a_key_is_made_once_for_an_idempotency_key(api: httpx.Client) -> None:
     headers = {"Idempotency-Key": f"k-{uuid4()}"}
     assert api.post("/api/v1/pods/default/keys", json={"role": "client"}, headers=headers).status_code == 201
     problem(api.post("/api/v1/pods/default/keys", json={"role": "client"}, headers=headers), 409, "key_exists")
 
 
-def test_only_what_is_sent_changes(api: httpx.Client, new_board: NewBoard):
+def test_only_what_is_sent_changes(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(capacity=5, minScore=1, metadata={'a': 1})}"
     before = api.get(board).json()
     changed = api.patch(board, json={"name": "New", "minScore": None, "maxScore": 9, "public": True}).json()
     assert changed == before | {"name": "New", "minScore": None, "maxScore": 9, "public": True}
     assert api.patch(board, json={}).json() == changed
     assert api.get(board).json() == changed
-    problem(api.patch(board, json={"rule": "latest"}), 422, "unknown_field", "rule")
+    kept = {"rule": "best", "order": "desc", "ties": "earliest", "windows": ["all"], "segments": ["global"]}
+    assert api.patch(board, json=kept).json() == changed
+    for field, other in {"rule": "latest", "order": "asc", "ties": "shared", "windows": [], "segments": ["x"]}.items():
+        problem(api.patch(board, json={field: other}), 422, "immutable_field", field)
+    problem(api.patch(board, json={"podId": "other"}), 422, "unknown_field", "podId")
     problem(api.patch(board, json={"maxScore": 0, "minScore": 1}), 422, "start_after_end", "maxScore")
 
 
-def test_a_capacity_that_grows_brings_the_trimmed_back(api: httpx.Client, new_board: NewBoard):
+def test_a_capacity_that_grows_brings_the_trimmed_back(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(capacity=3)}"
     scores = [{"userId": f"u{number:03}", "score": number} for number in range(100)]
     results = api.post(board + "/scores", json={"scores": scores}).json()["results"]
@@ -82,14 +86,14 @@ def test_a_capacity_that_grows_brings_the_trimmed_back(api: httpx.Client, new_bo
     assert api.patch(board, json={"capacity": 2}).json()["totalUsers"] == 2
 
 
-def test_a_trimmed_user_who_scores_again_has_the_full_score(api: httpx.Client, new_board: NewBoard):
+def test_a_trimmed_user_who_scores_again_has_the_full_score(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(capacity=1, rule='increment')}"
     api.post(board + "/scores", json={"scores": [{"userId": f"u{n}", "score": 10 + n} for n in range(60)]})
     back = api.put(board + "/users/u0", json={"score": 100}).json()
     assert (back["score"], back["previousScore"], back["rank"], back["previousRank"]) == (110, 10, 1, None)
 
 
-def test_the_status_goes_forward_by_time_and_by_hand(api: httpx.Client, new_board: NewBoard):
+def test_the_status_goes_forward_by_time_and_by_hand(api: httpx.Client, new_board: NewBoard) -> None:
     now = datetime.now(UTC)
     board = f"/api/v1/leaderboards/{new_board(startTime=(now + HOUR).isoformat())}"
     assert api.get(board).json()["status"] == "SCHEDULED"
@@ -110,7 +114,7 @@ def test_the_status_goes_forward_by_time_and_by_hand(api: httpx.Client, new_boar
     assert api.get(board + "/top").json()["totalUsers"] == 1
 
 
-def test_archived_boards_are_listed_only_when_asked_for(api: httpx.Client, new_board: NewBoard):
+def test_archived_boards_are_listed_only_when_asked_for(api: httpx.Client, new_board: NewBoard) -> None:
     board = new_board()
     api.delete(f"/api/v1/leaderboards/{board}")
 

@@ -12,7 +12,7 @@ CLIENTS = 200
 ROUNDS = 5
 
 
-def test_two_hundred_clients_increment_one_user(server: RunningServer, api: httpx.Client, new_board: NewBoard):
+def test_two_hundred_clients_increment_one_user(server: RunningServer, api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(rule='increment')}"
     answers = asyncio.run(increment_at_once(server, board))
     total = CLIENTS * ROUNDS
@@ -22,7 +22,7 @@ def test_two_hundred_clients_increment_one_user(server: RunningServer, api: http
     # Every answer shows the score after a commit. All who shared a commit get that score, and each of them added one:
     # so the scores that were shown, in order, differ by exactly as many as were shown the higher one.
     shown = Counter(answer["score"] for answer in answers)
-    held = 0
+    held = 0.0
     for score, senders in sorted(shown.items()):
         assert score - held == senders
         held = score

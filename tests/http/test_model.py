@@ -41,7 +41,7 @@ def test_every_read_equals_the_model(
     drawn: list[tuple[str, float, int]],
     crowd: int,
     rng: random.Random,
-):
+) -> None:
     model.events = {}
     uuid = new_board(rule=model.rule, order=model.order, ties=model.ties, capacity=model.capacity)
     board = f"/api/v1/leaderboards/{uuid}"

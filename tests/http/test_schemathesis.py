@@ -2,14 +2,13 @@
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import msgspec
 import pytest
 import schemathesis
 from hypothesis import settings
-from laurels.http.openapi import build_openapi
-from laurels.http.routes import ADDRESSES
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -18,14 +17,16 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
     unsupported_method,
 )
-from support.running import ADMIN_KEY, RunningServer
 
+from laurels.http.openapi import build_openapi
+from laurels.http.routes import ADDRESSES
+from support.running import ADMIN_KEY, RunningServer
 
 DOCUMENT = msgspec.json.decode(build_openapi(ADDRESSES))
 schema = schemathesis.openapi.from_dict(DOCUMENT)
 
 
-def test_the_document_that_is_served_is_the_one_tested_here(api: httpx.Client):
+def test_the_document_that_is_served_is_the_one_tested_here(api: httpx.Client) -> None:
     assert api.get("/openapi.json").json() == DOCUMENT
 
 
@@ -49,13 +50,13 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @schema.parametrize()
 @settings(max_examples=25)
-def test_arbitrary_requests(case: schemathesis.Case, fuzzed: RunningServer):
+def test_arbitrary_requests(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
     case.call_and_validate(base_url=fuzzed.url, headers=ADMIN, checks=CHECKS)
 
 
 @schema.parametrize()
 @settings(max_examples=25)
-def test_requests_about_what_is_there(case: schemathesis.Case, fuzzed: RunningServer):
+def test_requests_about_what_is_there(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
     """The same, on a board with users, so that the calls get past their first check."""
     board = f"board-{uuid.uuid4()}"
     body = {"UUID": board, "podId": "default", "name": "A board", "rule": "increment"}

@@ -9,7 +9,7 @@ from support.calls import NewBoard, problem
 from support.running import RunningServer
 
 
-def test_history_shows_every_event_last_first_in_pages(api: httpx.Client, new_board: NewBoard):
+def test_history_shows_every_event_last_first_in_pages(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(rule='latest')}"
     for number in range(5):
         event = {"score": number, "eventId": f"e{number}", "timestamp": f"2026-01-0{9 - number}T00:00:00Z"}
@@ -24,7 +24,7 @@ def test_history_shows_every_event_last_first_in_pages(api: httpx.Client, new_bo
     problem(api.get(board + "/users/bob/history"), 404, "user_not_found", "userId")
 
 
-def test_a_removed_user_is_gone_and_may_begin_anew(api: httpx.Client, new_board: NewBoard):
+def test_a_removed_user_is_gone_and_may_begin_anew(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(rule='increment')}"
     for user, score in (("ada", 5), ("bob", 3)):
         api.put(f"{board}/users/{user}", json={"score": score, "eventId": f"{user}-1"})
@@ -44,7 +44,7 @@ def test_a_removed_user_is_gone_and_may_begin_anew(api: httpx.Client, new_board:
     assert api.get(board + "/users/ada/rank").json()["score"] == 2
 
 
-def test_an_idempotency_key_is_an_event_id(api: httpx.Client, new_board: NewBoard):
+def test_an_idempotency_key_is_an_event_id(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(rule='increment')}"
     headers = {"Idempotency-Key": "key-1"}
     for _ in range(3):
@@ -63,7 +63,7 @@ def test_an_idempotency_key_is_an_event_id(api: httpx.Client, new_board: NewBoar
     )
 
 
-def test_distribution_of_known_scores(api: httpx.Client, new_board: NewBoard):
+def test_distribution_of_known_scores(api: httpx.Client, new_board: NewBoard) -> None:
     for order in ("asc", "desc"):
         board = f"/api/v1/leaderboards/{new_board(order=order)}"
         empty = api.get(board + "/distribution").json()
@@ -79,7 +79,7 @@ def test_distribution_of_known_scores(api: httpx.Client, new_board: NewBoard):
         assert answer["deciles"] == [10, 20, 30, 40, 50, 60, 70, 80, 90]
 
 
-def test_all_scores_of_a_user_in_one_answer(api: httpx.Client, new_board: NewBoard):
+def test_all_scores_of_a_user_in_one_answer(api: httpx.Client, new_board: NewBoard) -> None:
     user = f"user-{uuid4()}"
     full = new_board(capacity=1)
     many = [{"userId": f"u{number}", "score": number} for number in range(100)]
@@ -92,7 +92,7 @@ def test_all_scores_of_a_user_in_one_answer(api: httpx.Client, new_board: NewBoa
     assert api.get("/api/v1/users/nobody/scores?podId=default").json()["scores"] == []
 
 
-def test_all_events_of_a_board_in_the_order_of_arrival(api: httpx.Client, new_board: NewBoard):
+def test_all_events_of_a_board_in_the_order_of_arrival(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board()}"
     api.post(board + "/scores", json={"scores": [{"userId": "a", "score": n, "eventId": f"e{n}"} for n in range(5)]})
     first = api.get(board + "/events?limit=3").json()
@@ -101,7 +101,7 @@ def test_all_events_of_a_board_in_the_order_of_arrival(api: httpx.Client, new_bo
     assert (first["totalEvents"], second["totalEvents"], second["nextCursor"]) == (5, None, None)
 
 
-def test_the_short_form_in_the_shapes_it_promises(tmp_path: Path):
+def test_the_short_form_in_the_shapes_it_promises(tmp_path: Path) -> None:
     with RunningServer(tmp_path) as fresh, fresh.client() as api, fresh.client(None) as anyone:
         assert anyone.get("/v1/scores").json() == {"data": [], "total": 0}
         for user, points in (("alice", 2), ("bob", 1), ("alice", 1), ("cy", 3)):
@@ -123,7 +123,7 @@ def test_the_short_form_in_the_shapes_it_promises(tmp_path: Path):
         problem(api.post("/v1/scores", json={"user_id": "bob"}), 422, "missing_field", "points")
 
 
-def test_the_documents_are_served_and_refer_to_nothing_outside(api: httpx.Client):
+def test_the_documents_are_served_and_refer_to_nothing_outside(api: httpx.Client) -> None:
     docs = api.get("/docs")
     assert docs.headers["Content-Type"] == "text/html; charset=utf-8"
     assert "<script" not in docs.text

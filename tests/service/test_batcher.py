@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.core.board import Board
 from laurels.errors import LaurelsError, TooMany, Unavailable
@@ -42,7 +43,7 @@ def default_board(laurels: Laurels) -> Board:
     return board
 
 
-def test_what_arrives_during_a_commit_shares_the_next_one(tmp_path: Path):
+def test_what_arrives_during_a_commit_shares_the_next_one(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger) as laurels:
@@ -59,7 +60,7 @@ def test_what_arrives_during_a_commit_shares_the_next_one(tmp_path: Path):
     asyncio.run(run())
 
 
-def test_a_batch_never_grows_beyond_its_limit(tmp_path: Path):
+def test_a_batch_never_grows_beyond_its_limit(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger, max_batch=10) as laurels:
@@ -72,7 +73,7 @@ def test_a_batch_never_grows_beyond_its_limit(tmp_path: Path):
     asyncio.run(run())
 
 
-def test_the_queue_is_bounded_for_a_pod_and_as_a_whole(tmp_path: Path):
+def test_the_queue_is_bounded_for_a_pod_and_as_a_whole(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger, max_batch=5, max_pending=20) as laurels:
@@ -105,7 +106,7 @@ def test_the_queue_is_bounded_for_a_pod_and_as_a_whole(tmp_path: Path):
     asyncio.run(run())
 
 
-def test_a_failed_commit_tells_its_senders_and_the_next_one_works(tmp_path: Path):
+def test_a_failed_commit_tells_its_senders_and_the_next_one_works(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger, max_batch=2) as laurels:
@@ -121,7 +122,7 @@ def test_a_failed_commit_tells_its_senders_and_the_next_one_works(tmp_path: Path
     asyncio.run(run())
 
 
-def test_a_write_that_takes_too_long_may_be_repeated(tmp_path: Path):
+def test_a_write_that_takes_too_long_may_be_repeated(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger, write_timeout_ms=20) as laurels:
@@ -138,7 +139,7 @@ def test_a_write_that_takes_too_long_may_be_repeated(tmp_path: Path):
     asyncio.run(run())
 
 
-def test_closing_finishes_what_was_taken_and_refuses_what_is_new(tmp_path: Path):
+def test_closing_finishes_what_was_taken_and_refuses_what_is_new(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger) as laurels:

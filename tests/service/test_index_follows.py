@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.scores import Standing
@@ -40,7 +41,7 @@ async def differences(laurels: Laurels) -> list[Difference]:
     return [each async for checked in laurels.verify() for each in checked.differences]
 
 
-def test_nothing_is_served_before_everything_is_loaded(tmp_path: Path):
+def test_nothing_is_served_before_everything_is_loaded(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as laurels:
             await fill(laurels, 12_000)
@@ -71,7 +72,7 @@ def test_nothing_is_served_before_everything_is_loaded(tmp_path: Path):
     asyncio.run(run())
 
 
-def test_an_index_that_fails_says_so_and_heals(tmp_path: Path):
+def test_an_index_that_fails_says_so_and_heals(tmp_path: Path) -> None:
     async def run() -> None:
         index = FaultyIndex()
         async with running(tmp_path, index=index) as laurels:
@@ -97,7 +98,7 @@ def test_an_index_that_fails_says_so_and_heals(tmp_path: Path):
     asyncio.run(run())
 
 
-def test_verify_finds_every_kind_of_difference(tmp_path: Path):
+def test_verify_finds_every_kind_of_difference(tmp_path: Path) -> None:
     async def run() -> list[Difference]:
         async with running(tmp_path) as laurels:
             await fill(laurels, 2500)
@@ -130,7 +131,7 @@ def test_verify_finds_every_kind_of_difference(tmp_path: Path):
     } <= found
 
 
-def test_verify_is_clean_while_scores_arrive(tmp_path: Path):
+def test_verify_is_clean_while_scores_arrive(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as laurels:
             (board,) = laurels.boards.all()
@@ -154,7 +155,7 @@ def test_verify_is_clean_while_scores_arrive(tmp_path: Path):
     asyncio.run(run())
 
 
-def test_only_one_check_runs_at_a_time(tmp_path: Path):
+def test_only_one_check_runs_at_a_time(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as laurels:
             await fill(laurels, 3000)

@@ -54,7 +54,7 @@ def plain(order: Order, ties: Ties, entry: tuple[float, int, str]) -> tuple[floa
 @given(st.sampled_from(Order), st.sampled_from(Ties), entries, entries)
 def test_keys_compare_as_entries_do(
     order: Order, ties: Ties, one: tuple[float, int, str], other: tuple[float, int, str]
-):
+) -> None:
     keys = encode_key(order, ties, *one), encode_key(order, ties, *other)
     plainly = plain(order, ties, one), plain(order, ties, other)
     assert (keys[0] < keys[1]) == (plainly[0] < plainly[1])
@@ -62,13 +62,13 @@ def test_keys_compare_as_entries_do(
 
 
 @given(st.sampled_from(Order), st.sampled_from(Ties), entries)
-def test_a_key_tells_its_entry(order: Order, ties: Ties, entry: tuple[float, int, str]):
+def test_a_key_tells_its_entry(order: Order, ties: Ties, entry: tuple[float, int, str]) -> None:
     assert decode_key(order, ties, encode_key(order, ties, *entry)) == entry
 
 
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize("ties", Ties)
-def test_every_special_case_beside_every_other(order: Order, ties: Ties):
+def test_every_special_case_beside_every_other(order: Order, ties: Ties) -> None:
     everything = list(itertools.product(SCORES, TIMES, IDS))
     by_key = sorted(everything, key=lambda entry: encode_key(order, ties, *entry))
     plainly = sorted(everything, key=lambda entry: plain(order, ties, entry))
@@ -76,14 +76,16 @@ def test_every_special_case_beside_every_other(order: Order, ties: Ties):
 
 
 @pytest.mark.parametrize("order", Order)
-def test_minus_zero_is_zero(order: Order):
+def test_minus_zero_is_zero(order: Order) -> None:
     assert encode_score(order, -0.0) == encode_score(order, 0.0)
     score, _, _ = decode_key(order, Ties.EARLIEST, encode_key(order, Ties.EARLIEST, -0.0, 0, "a"))
     assert str(score) == "0.0"
 
 
 @given(st.sampled_from(Order), st.sampled_from(Ties), scores, entries)
-def test_the_prefix_of_a_score_bounds_its_keys(order: Order, ties: Ties, score: float, entry: tuple[float, int, str]):
+def test_the_prefix_of_a_score_bounds_its_keys(
+    order: Order, ties: Ties, score: float, entry: tuple[float, int, str]
+) -> None:
     prefix = encode_score(order, score)
     key = encode_key(order, ties, *entry)
     assert (prefix <= key < after_score(prefix)) == (entry[0] == score)

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from laurels.adapters.system_clock import SystemClock
 from laurels.cli.progress import show_progress
 from laurels.config import SETTINGS, Settings, read_admin_key, read_settings
 from laurels.server import Server, configure_logs, listen
@@ -84,7 +83,7 @@ def _welcome(settings: Settings, address: str) -> None:
 
 
 async def _migrate(settings: Settings) -> list[str]:
-    ledger = build_ledger(settings, SystemClock())
+    ledger = build_ledger(settings)
     try:
         return await ledger.open()
     finally:

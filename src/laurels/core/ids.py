@@ -1,16 +1,15 @@
 """Identifiers that Laurels makes itself."""
 
+import random
 import secrets
-
-from laurels.core.instants import SECOND_US
-
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 def new_event_id(now_us: int) -> str:
-    """Time first (48 bits of milliseconds), then 80 random bits: unique, and close in a B-tree when close in time."""
-    value = (now_us // (SECOND_US // 1000)) << 80 | secrets.randbits(80)
-    return "".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
+    """Time first (48 bits of milliseconds), then 80 random bits: unique, and close in a B-tree when close in time.
+
+    It has to be unique and not secret: the system's own random source would cost more than all the rest of it.
+    """
+    return f"{now_us // 1000 << 80 | random.getrandbits(80):032x}"
 
 
 def new_secret() -> str:

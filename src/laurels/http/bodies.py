@@ -122,6 +122,11 @@ class BoardRequest(Body, kw_only=True):
 
 
 class BoardChange(Body):
+    rule: Annotated[Rule, Meta(description="Can't change.")] | UnsetType = UNSET
+    order: Annotated[Order, Meta(description="Can't change.")] | UnsetType = UNSET
+    ties: Annotated[Ties, Meta(description="Can't change.")] | UnsetType = UNSET
+    windows: Annotated[list[str], Meta(description="Can't change.")] | UnsetType = UNSET
+    segments: Annotated[list[str], Meta(description="Can't change.")] | UnsetType = UNSET
     name: Name | UnsetType = UNSET
     capacity: Capacity | UnsetType | None = UNSET
     start_time: Moment | UnsetType | None = UNSET

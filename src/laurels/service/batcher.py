@@ -62,9 +62,9 @@ class Batcher:
             await self._worker
 
     async def write(self, events: Sequence[Event]) -> list[Written | LaurelsError]:
-        """Record events of one pod; one answer an event. Raises only before anything is stored, or `write_timeout`.
+        """Record events of one pod; one answer an event. Raises only before anything is stored.
 
-        More than fit into one batch are several transactions, of which one may fail alone.
+        More than fit into one batch are several transactions, of which one may fail alone, or take too long.
         """
         self._admit(events)
         loop = asyncio.get_running_loop()
@@ -74,17 +74,11 @@ class Batcher:
         ]
         self._queue.extend(pieces)
         self._wake.set()
+        deadline = loop.call_later(self._timeout_s, _expire, pieces, self._timeout_s)
         try:
-            async with asyncio.timeout(self._timeout_s):
-                answers = await asyncio.gather(*(piece.done for piece in pieces))
-        except TimeoutError:
-            ids = ", ".join(event.event_id for event in events[:3])
-            raise Unavailable(
-                "write_timeout",
-                f"The write took longer than {self._timeout_s:g} s. It may still be stored: "
-                f"repeat it with the same eventId ({ids}{', …' if len(events) > 3 else ''}).",
-            ) from None
-        return [each for answer in answers for each in answer]
+            return [answer for piece in pieces for answer in await piece.done]
+        finally:
+            deadline.cancel()
 
     def _admit(self, events: Sequence[Event]) -> None:
         if self._closing:
@@ -149,3 +143,15 @@ class Batcher:
             )
             for event, record in zip(events, records, strict=True)
         ]
+
+
+def _expire(pieces: list[_Piece], timeout_s: float) -> None:
+    for piece in pieces:
+        ids = ", ".join(event.event_id for event in piece.events[:3])
+        more = ", …" if len(piece.events) > 3 else ""
+        error = Unavailable(
+            "write_timeout",
+            f"The write took longer than {timeout_s:g} s. It may still be stored: "
+            f"repeat it with the same eventId ({ids}{more}).",
+        )
+        piece.answer([error] * len(piece.events))

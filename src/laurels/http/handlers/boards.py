@@ -93,6 +93,7 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
     """
     board = call.laurels.boards.to_write(call.caller, call.board_uuid)
     body = call.body
+    _check_unchanged(board, body)
     sent: dict[str, Any] = {
         "name": body.name,
         "capacity": body.capacity,
@@ -160,6 +161,22 @@ def _check_choices(field: str, chosen: list[str], available: tuple[str, ...], co
                 f"{choice!r} is not available in {field}, or stands there twice. There is: {', '.join(available)}.",
                 field=f"{field}[{number}]",
                 rule=f"distinct, of {', '.join(available)}",
+            )
+
+
+def _check_unchanged(board: Board, change: BoardChange) -> None:
+    """Sending back what was read is fine; changing it would mean other scores than the events say."""
+    sent = {
+        "rule": (change.rule, board.rule),
+        "order": (change.order, board.order),
+        "ties": (change.ties, board.ties),
+        "windows": (change.windows, list(board.windows)),
+        "segments": (change.segments, list(board.segments)),
+    }
+    for field, (new, old) in sent.items():
+        if new is not UNSET and new != old:
+            raise Invalid(
+                "immutable_field", f"{field} can't change. Create another board.", field=field, rule="as it was made"
             )
 
 

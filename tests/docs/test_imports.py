@@ -1,0 +1,43 @@
+"""Imports go one way: entry points → service → ports and core ← adapters. Only `wiring` knows an adapter."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src/laurels"
+
+# What a part may import of the others.
+ALLOWED = {
+    "core": {"core"},
+    "errors": set(),
+    "ports": {"core"},
+    "service": {"core", "ports", "errors", "service"},
+    "adapters": {"core", "ports", "errors", "adapters"},
+    "config": {"core", "errors"},
+    "wiring": {"adapters", "config", "ports", "service"},
+    "http": {"core", "ports", "errors", "service", "http", "__version__"},
+    "server": {"config", "http", "service", "wiring"},
+    "cli": {"cli", "config", "core", "errors", "server", "wiring", "__version__"},
+}
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "laurels":
+            parts = node.module.split(".")[1:]
+            yield from [parts[0]] if parts else [alias.name for alias in node.names]
+
+
+@pytest.mark.parametrize("part", ALLOWED)
+def test_a_part_imports_only_what_it_may(part: str) -> None:
+    files = list((PACKAGE / part).rglob("*.py")) or [PACKAGE / f"{part}.py"]
+    assert files
+    for path in files:
+        assert set(imports(path)) <= ALLOWED[part], path.relative_to(PACKAGE)
+
+
+def test_every_part_has_its_rule() -> None:
+    parts = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert parts - {"__init__", "__main__"} == set(ALLOWED)

@@ -1,0 +1,153 @@
+"""The README's commands, run as a newcomer would: in a fresh copy of the project, with nothing set up."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.running import free_port
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+SERVE, *CALLS, DEVELOP = BLOCKS
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that git knows or would take, and nothing else: no .venv, no data."""
+    folder = tmp_path_factory.mktemp("newcomer") / "laurels"
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in names.rstrip("\0").split("\0"):
+        if (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(clone: Path) -> Iterator[str]:
+    """The README's first command; gives the port that stands in for 8080."""
+    assert SERVE == "make serve\n"
+    port = str(free_port())
+    process = subprocess.Popen(
+        ["sh", "-c", SERVE], cwd=clone, env=newcomer() | {"LAURELS_PORT": port}, start_new_session=True
+    )
+    try:
+        while True:
+            assert process.poll() is None, f"make serve ended with {process.returncode}"
+            try:
+                if httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.2)
+        yield port
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def newcomer() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("LAURELS_", "MAKE", "MFLAGS", "VIRTUAL_ENV", "PYTEST"))
+    }
+
+
+def run(block: str, clone: Path, port: str) -> list[str]:
+    """The output of a block's commands."""
+    script = "set -e\n" + block.replace("curl ", "curl --silent --show-error --fail ").replace(":8080", f":{port}")
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=clone, env=newcomer(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.timeout(600)
+def test_from_nothing_to_a_rank(clone: Path, served: str) -> None:
+    first, reads, create = CALLS
+    (answer,) = run(first, clone, served)
+    (shown,) = re.findall(r"^```json\n(.*?)\n```", README, re.MULTILINE | re.DOTALL)
+    promised = json.loads(shown) | {"updatedAt": json.loads(answer)["updatedAt"]}
+    assert json.loads(answer) == promised
+
+    # curl prints no line end: three answers stand on one line, the table of the terminal after them.
+    output = run(reads, clone, served)
+    decoder, rest, answers = json.JSONDecoder(), "\n".join(output), []
+    while rest.startswith("{"):
+        answer_read, end = decoder.raw_decode(rest)
+        answers.append(answer_read)
+        rest = rest[end:]
+    top, rank, around = answers
+    assert [user["userId"] for user in top["users"]] == ["ada"]
+    assert (rank["rank"], rank["score"], rank["percentile"]) == (1, 120, 100)
+    assert around["users"] == top["users"]
+    assert re.search(r"1\s+ada\s+120", rest)
+
+    (made,) = run(create, clone, served)
+    assert json.loads(made)["status"] == "ACTIVE"
+    assert run(first, clone, served)[0].find('"duplicate":true') > 0
+
+
+def test_the_commands_for_developers_are_the_ones_that_ci_runs() -> None:
+    commands = DEVELOP.splitlines()
+    assert commands == ["make test", "make check", "make bench"]
+    ci = (ROOT / ".ci/run").read_text("utf-8").splitlines()
+    assert {"make test", "make check"} <= set(ci)
+
+
+def test_the_benchmark_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert "\t.venv/bin/python bench/embedded.py\n" in makefile
+    command = [sys.executable, "bench/embedded.py", "--users", "2000", "--seconds", "0.2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=True)
+    assert "durability   WAL, synchronous=FULL" in done.stdout
+    for line in (
+        "start-up",
+        "memory a user",
+        "top 10 /s",
+        "rank of a random user /s",
+        "updates/s, 200 a call",
+        "PUT score /s",
+    ):
+        assert re.search(rf"{re.escape(line)}.*\d", done.stdout), line
+
+
+def test_the_wheel_has_everything_and_works_by_itself(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True, timeout=200)
+    (wheel,) = tmp_path.glob("laurels-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    package = ROOT / "src"
+    expected = {
+        str(path.relative_to(package))
+        for path in (package / "laurels").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert expected <= set(names)
+    installed = tmp_path / "installed"
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(installed), str(wheel)], check=True, timeout=200)
+    environment = newcomer() | {"PYTHONPATH": str(installed), "LAURELS_DATA_DIR": str(tmp_path / "data")}
+    for arguments in (["--version"], ["migrate"], ["verify"]):
+        command = [sys.executable, "-m", "laurels", *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    origin = [sys.executable, "-c", "import laurels; print(laurels.__file__)"]
+    found = subprocess.run(origin, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.startswith(str(installed))
