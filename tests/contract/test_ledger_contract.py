@@ -35,7 +35,7 @@ submissions = st.tuples(
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    open_ledger: staticmethod[[Path], Awaitable[Ledger]]
+    open_ledger: "staticmethod[[Path], Awaitable[Ledger]]"
 
     def __init__(self) -> None:
         super().__init__()
