@@ -278,6 +278,9 @@ class Index(Protocol):
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
         """Places from `offset` on; 0 is the first. O(log n + limit)."""
 
+    def revision(self, ranking: Ranking) -> int:
+        """A number that is another one after each change that a read could show: for caches. O(1)."""
+
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
         """A user's place; None if not ranked. O(log n)."""
 

@@ -50,6 +50,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.index = self.make_index()
         self.ledger: dict[str, Row] = {}
         self.version = 0
+        self.revisions: dict[int, list[Place]] = {}
         run(self.load())
 
     # What happens
@@ -136,6 +137,8 @@ class IndexMachine(RuleBasedStateMachine):
 
     async def check_reads(self) -> None:
         index, ranking, model = self.index, self.ranking, self.model()
+        # Whoever kept a page under this revision still has the right one.
+        assert self.revisions.setdefault(index.revision(ranking), model) == model
         total = len(model)
         assert await index.count(ranking) == total
         assert await index.ranked_users(ranking) == [place.user_id for place in model]

@@ -57,6 +57,9 @@ def test_every_read_equals_the_model(
             size = rng.randrange(1, 12)
             post_many(api, board, model, sent[:size])
             sent = sent[size:]
+        # The same page again and again while scores arrive.
+        page = get(api, f"{board}/top", {"limit": 3})
+        assert page["users"] == [entry(model, player, None) for player in model.ranked()[:3]]
     check_reads(api, board, model, rng)
 
 

@@ -46,6 +46,9 @@ class MemoryIndex:
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
         return self._readable(ranking).top(offset, limit, style)
 
+    def revision(self, ranking: Ranking) -> int:
+        return self._readable(ranking).revision
+
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
         return self._readable(ranking).find(user_id, style)
 

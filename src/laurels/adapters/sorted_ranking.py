@@ -10,7 +10,7 @@ ledger's best rows (`shortage`), and while it can't fill its capacity it refuses
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby, pairwise
+from itertools import count, groupby, pairwise
 
 from sortedcontainers import SortedList
 
@@ -22,6 +22,9 @@ from laurels.ports import Distribution, Found, Held, Page, Place, Placement, Row
 # Stands for a key: the user has a score and is outside the capacity.
 OUTSIDE = b""
 
+# One count for all rankings, so that a ranking that was built anew never has the revision of the one before.
+_revisions = count(1)
+
 
 class SortedRanking:
     def __init__(self, ranking: Ranking) -> None:
@@ -32,6 +35,7 @@ class SortedRanking:
         self._distinct: _DistinctScores | None = None
         self._reserve = max(16, ranking.capacity // 4) if ranking.capacity else 0
         self._keys = SortedList()
+        self.revision = next(_revisions)
 
     def gather(self, rows: Iterable[Row]) -> None:
         """Take over rows before the ranking is first read. O(1) a row, for the sorting is left to `settle`."""
@@ -166,6 +170,7 @@ class SortedRanking:
             key = OUTSIDE
         self._held[user_id] = (version, key)
         if old != key:
+            self.revision = next(_revisions)
             if old:
                 self._keys.remove(old)
                 if self._distinct is not None:

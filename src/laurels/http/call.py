@@ -18,6 +18,7 @@ from laurels.core import limits
 from laurels.errors import Invalid, LaurelsError, Malformed, Slow, TooLarge, Unauthenticated, WrongMediaType
 from laurels.http.bodies import EventId, UserId
 from laurels.http.decode import decode_body, decode_texts, decode_value
+from laurels.http.page_cache import PageCache
 from laurels.http.problems import problem_response
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
@@ -40,6 +41,11 @@ class Call(Generic[Q, B]):
         self.query = query
         self.body = body
         self._request = request
+
+    @property
+    def pages(self) -> PageCache:
+        pages: PageCache = self._request.app.state.pages
+        return pages
 
     @property
     def board_uuid(self) -> str:
@@ -67,6 +73,13 @@ class Answered(Generic[B]):
         self.headers = headers
 
 
+class Encoded(Generic[B]):
+    """An answer that is already JSON."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+
 class Streamed:
     """An answer that is sent line by line, as JSON lines."""
 
@@ -85,7 +98,7 @@ class Endpoint:
         self.query_type, body_type = get_args(call)
         self.body_type: Any = None if body_type is type(None) else body_type
         returned = hints["return"]
-        self.answer_type = get_args(returned)[0] if get_origin(returned) is Answered else returned
+        self.answer_type = get_args(returned)[0] if get_origin(returned) in {Answered, Encoded} else returned
         self.summary, _, self.description = inspect.cleandoc(handler.__doc__ or "").partition("\n\n")
         self._decoder = None if self.body_type is None else msgspec.json.Decoder(self.body_type)
         self.body_bytes = body_bytes
@@ -99,6 +112,8 @@ class Endpoint:
             answer = await self.handler(Call(request, laurels, caller, query, body))
         except LaurelsError as error:
             return problem_response(error)
+        if isinstance(answer, Encoded):
+            return Response(answer.body, self.status, media_type="application/json")
         if isinstance(answer, Answered):
             return Response(_encoder.encode(answer.answer), answer.status, answer.headers, "application/json")
         if isinstance(answer, Streamed):

@@ -16,9 +16,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from laurels.core import limits
 from laurels.errors import LaurelsError, Malformed
 from laurels.http.call import Endpoint, endpoint
+from laurels.http.docs_page import render_docs
 from laurels.http.handlers import access, boards, operating, reads, scores, short
 from laurels.http.openapi import build_openapi
-from laurels.http.pages import render_docs
+from laurels.http.page_cache import PageCache
 from laurels.http.problems import handle_fault, handle_http_error, handle_laurels_error
 from laurels.service.laurels import Laurels
 
@@ -85,6 +86,7 @@ def build_app(laurels: Laurels, lifespan: Lifespan | None = None) -> ASGIApp:
     # An address either is one or is not: a redirect would drop the body of a PUT in many clients.
     app.router.redirect_slashes = False
     app.state.laurels = laurels
+    app.state.pages = PageCache()
     return _RawPath(app)
 
 

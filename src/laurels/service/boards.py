@@ -1,5 +1,6 @@
 """The boards: who sees which, and how they are made, changed and archived. All are held in memory."""
 
+import asyncio
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -28,6 +29,8 @@ class Boards:
         self._clock = clock
         self._max_boards = max_boards
         self._boards: dict[str, Board] = {}
+        # One change at a time, so that two creations of the same board meet.
+        self._changing = asyncio.Lock()
 
     async def open(self) -> None:
         """Read all boards; in an empty ledger, make the default one first."""
@@ -89,26 +92,28 @@ class Boards:
 
     async def create(self, board: Board, idempotency_key: str | None) -> Board:
         """Idempotent: the same definition under the same UUID (or Idempotency-Key) gives the board that is there."""
+        self._follower.require_ready()
         if not board.uuid:
             name = f"{board.pod_id}/{idempotency_key}"
             made = uuid.uuid5(_NAMESPACE, name) if idempotency_key is not None else uuid.uuid4()
             board = replace(board, uuid=str(made))
         _check_bounds(board)
-        existing = self._boards.get(board.uuid)
-        if existing is not None and _definition(existing) == _definition(board):
-            return existing
-        if len(self._boards) >= self._max_boards:
-            raise Conflict(
-                "too_many_boards",
-                f"There are {len(self._boards)} boards, as many as LAURELS_MAX_BOARDS allows.",
-            )
-        created = await self._ledger.create_board(replace(board, created_at=self._clock.now_us()))
-        await self._follower.load(created)
-        self._boards[created.uuid] = created
-        return created
+        async with self._changing:
+            existing = self._boards.get(board.uuid)
+            if existing is not None and _definition(existing) == _definition(board):
+                return existing
+            if len(self._boards) >= self._max_boards:
+                raise Conflict(
+                    "too_many_boards", f"There are {len(self._boards)} boards, as many as LAURELS_MAX_BOARDS allows."
+                )
+            created = await self._ledger.create_board(replace(board, created_at=self._clock.now_us()))
+            await self._follower.load(created)
+            self._boards[created.uuid] = created
+            return created
 
     async def change(self, board: Board, fields: Mapping[str, Any], status: Status | None = None) -> Board:
         """Change some fields, or move the status forward by hand."""
+        self._follower.require_ready()
         now = self._clock.now_us()
         before = board.status_at(now)
         if before is Status.ARCHIVED:
@@ -124,11 +129,12 @@ class Boards:
             raise Conflict("status_backwards", f"The board is {before}: it can't become {after} again.")
         if changed == board:
             return board
-        stored = await self._ledger.update_board(changed)
-        self._boards[stored.uuid] = stored
-        if stored.capacity != board.capacity:
-            await self._follower.load(stored)
-        return stored
+        async with self._changing:
+            stored = await self._ledger.update_board(changed)
+            self._boards[stored.uuid] = stored
+            if stored.capacity != board.capacity:
+                await self._follower.load(stored)
+            return stored
 
     async def _create_default(self) -> Board:
         now = self._clock.now_us()

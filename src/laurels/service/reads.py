@@ -50,6 +50,11 @@ class Reads:
     async def top(self, board: Board, selection: Selection, offset: int, limit: int) -> Page:
         return await self._index.top(self._ranking(board, selection), offset, limit, _style(board, selection))
 
+    def revision(self, board: Board, selection: Selection) -> tuple[Ranking, int]:
+        """What a page of `top` may be kept under: it is the same until this changes."""
+        ranking = self._ranking(board, selection)
+        return ranking, self._index.revision(ranking)
+
     async def rank(self, board: Board, selection: Selection, user_id: str) -> Found:
         ranking = self._ranking(board, selection)
         found = await self._index.find(ranking, user_id, _style(board, selection))

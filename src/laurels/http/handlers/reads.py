@@ -29,22 +29,30 @@ from laurels.http.bodies import (
     UserScoreEntry,
     UserScoresAnswer,
 )
-from laurels.http.call import Call
+from laurels.http.call import Call, Encoded
 from laurels.http.decode import decode_cursor, encode_cursor
 from laurels.ports import Place
 from laurels.service.reads import Selection
 
+# Pages of `top` are kept as bytes up to the one field that is new each time, which is the last.
+RETRIEVED_AT = b',"retrievedAt":'
 
-async def get_top(call: Call[TopQuery, None]) -> TopAnswer:
+
+async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
     """The best users, from an offset on"""
     board = call.laurels.boards.to_read(call.caller, call.board_uuid)
-    page = await call.laurels.reads.top(board, _selection(call.query), call.query.offset, call.query.limit)
-    return TopAnswer(
-        uuid=board.uuid,
-        users=[_entry(place) for place in page.places],
-        total_users=page.total,
-        retrieved_at=to_datetime(call.laurels.clock.now_us()),
-    )
+    selection, offset, limit = _selection(call.query), call.query.offset, call.query.limit
+    ranking, revision = call.laurels.reads.revision(board, selection)
+    key = (ranking, selection.style, offset, limit)
+    now = to_datetime(call.laurels.clock.now_us())
+    kept = call.pages.get(key, revision)
+    if kept is None:
+        page = await call.laurels.reads.top(board, selection, offset, limit)
+        users = [_entry(place) for place in page.places]
+        answer = TopAnswer(uuid=board.uuid, users=users, total_users=page.total, retrieved_at=now)
+        kept = msgspec.json.encode(answer).rpartition(RETRIEVED_AT)[0]
+        call.pages.put(key, revision, kept)
+    return Encoded(b"%b%b%b}" % (kept, RETRIEVED_AT, msgspec.json.encode(now)))
 
 
 async def get_rank(call: Call[SelectionQuery, None]) -> RankAnswer:

@@ -1,0 +1,26 @@
+"""Encoded pages, kept until their ranking changes: building entries and encoding them costs more than sending them."""
+
+from collections.abc import Hashable
+
+MAX_BYTES = 32 * 1024 * 1024
+
+
+class PageCache:
+    """Bounded by bytes; when it is full it starts again, for what is asked for is soon there again."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._pages: dict[Hashable, tuple[int, bytes]] = {}
+
+    def get(self, key: Hashable, revision: int) -> bytes | None:
+        held = self._pages.get(key)
+        return held[1] if held is not None and held[0] == revision else None
+
+    def put(self, key: Hashable, revision: int, page: bytes) -> None:
+        old = self._pages.pop(key, None)
+        self._bytes += len(page) - (len(old[1]) if old else 0)
+        if self._bytes > self._max_bytes:
+            self._pages.clear()
+            self._bytes = len(page)
+        self._pages[key] = (revision, page)
