@@ -136,3 +136,23 @@ def check_totals(data_dir: Path, stored: list[dict[str, Any]]) -> None:
         totals[event["userId"]] = totals.get(event["userId"], 0) + event["score"]
     top = json.loads(laurels("top", "--limit", "1000", "--json", data_dir=data_dir).stdout)
     assert {entry["userId"]: entry["score"] for entry in top} == totals
+
+
+@pytest.mark.timeout(300)
+def test_a_graceful_stop_under_load_loses_nothing(tmp_path: Path) -> None:
+    server = RunningServer(tmp_path)
+    server.start()
+    try:
+        with writing(server.url, seed=1) as writers:
+            for _ in range(3):
+                time.sleep(0.5)
+                assert server.terminate() == 0
+                server.start()
+        assert [problem for writer in writers for problem in writer.problems] == []
+        stored = export_events(server)
+    finally:
+        server.kill()
+    kept = {event["eventId"]: (event["userId"], event["score"]) for event in stored}
+    for writer in writers:
+        assert {key: kept.get(key) for key in writer.acknowledged} == writer.acknowledged
+    check_totals(tmp_path, stored)
