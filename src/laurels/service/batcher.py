@@ -93,12 +93,19 @@ class Batcher:
         self._pending[pod_id] += len(events)
 
     async def _run(self) -> None:
+        """One batch is being recorded while the one before it is being ranked; both in order."""
+        ranking = asyncio.create_task(asyncio.sleep(0))
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._queue:
-                await self._write_batch(self._take())
+                pieces = self._take()
+                events = [event for piece in pieces for event in piece.events]
+                records = await self._record(events)
+                await ranking
+                ranking = asyncio.create_task(self._finish(pieces, events, records), name="rank a batch")
             if self._closing:
+                await ranking
                 return
 
     def _take(self) -> list[_Piece]:
@@ -109,24 +116,26 @@ class Batcher:
             size += len(pieces[-1].events)
         return pieces
 
-    async def _write_batch(self, pieces: list[_Piece]) -> None:
-        events = [event for piece in pieces for event in piece.events]
-        answers: Iterator[Written | LaurelsError]
+    async def _record(self, events: list[Event]) -> list[Record] | LaurelsError:
         try:
-            answers = iter(await self._write(events))
+            return await self._ledger.record(events)
         except LaurelsError as error:
-            answers = repeat(error)
+            return error
         except Exception:
             # A fault of ours must not stop the lane: these senders are told, the next batch is tried.
-            log.exception("batch_failed", events=len(events))
-            answers = repeat(Unavailable("internal", "The write failed, and the log says why."))
+            log.exception("record_failed", events=len(events))
+            return Unavailable("internal", "The write failed, and the log says why. Nothing of it was stored.")
+
+    async def _finish(self, pieces: list[_Piece], events: list[Event], records: list[Record] | LaurelsError) -> None:
+        """Rank what was recorded, and answer."""
+        answers: Iterator[Written | LaurelsError]
+        answers = repeat(records) if isinstance(records, LaurelsError) else iter(await self._rank(events, records))
         for piece in pieces:
             piece.answer(list(islice(answers, len(piece.events))))
         for event in events:
             self._pending[event.board.pod_id] -= 1
 
-    async def _write(self, events: list[Event]) -> list[Written]:
-        records = await self._ledger.record(events)
+    async def _rank(self, events: list[Event], records: list[Record]) -> list[Written]:
         placements = await self._follower.apply(
             (event.board, change.row)
             for event, record in zip(events, records, strict=True)

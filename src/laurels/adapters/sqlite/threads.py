@@ -18,6 +18,8 @@ T = TypeVar("T")
 READ_THREADS = 3
 BUSY_TIMEOUT_MS = 5000
 CACHE_KIB = 64 * 1024
+# 32 MiB of WAL: pages that change often are copied into the file less often.
+CHECKPOINT_PAGES = 8192
 
 
 class SqliteThreads:
@@ -76,6 +78,7 @@ class SqliteThreads:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             self._local.connection = connection
             self._connections.append(connection)
         return connection
