@@ -28,6 +28,7 @@ from sortedcontainers import SortedList
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
+from laurels.http.protocol import BoundedProtocol
 from laurels.http.routes import build_app
 from laurels.server import listen
 from laurels.service.laurels import Laurels
@@ -242,7 +243,17 @@ def serve_bare(folder: Path, pipe: Any) -> None:
 
 
 async def serve(app: Any, pipe: Any) -> None:
-    server = uvicorn.Server(uvicorn.Config(app, loop="uvloop", lifespan="off", log_config=None, access_log=False))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            loop="uvloop",
+            http=BoundedProtocol,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+        )
+    )
     listening = listen("127.0.0.1", 0)
     pipe.send(listening.getsockname()[1])
     await server.serve(sockets=[listening])

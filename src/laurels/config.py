@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from laurels.core.ids import new_secret
 from laurels.errors import Invalid
 
+ADMIN_KEY_CHARS = 16
+
 
 class Setting(NamedTuple):
     name: str
@@ -40,7 +42,7 @@ SETTINGS = {
         Setting("workers", 1, "Server processes; more than one needs a shared index.", 1, 64),
         Setting("admin_key", None, "The admin key. Default: made at the first start, kept in <data-dir>/admin.key"),
         Setting("log_level", "info", "debug, info, warning or error."),
-        Setting("max_boards", 10_000, "How many boards may exist.", 1, 1_000_000),
+        Setting("max_boards", 10_000, "How many boards a pod may have.", 1, 1_000_000),
         Setting("max_batch", 1000, "How many events share one transaction at most.", 1, 100_000),
         Setting(
             "max_pending",
@@ -108,17 +110,36 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] = os.
 def read_admin_key(settings: Settings) -> str:
     """The admin key: the setting, or the one in the data folder, which is made if it is missing."""
     if settings.admin_key:
-        return settings.admin_key
+        return _check_admin_key(settings.admin_key, "LAURELS_ADMIN_KEY")
     path = settings.admin_key_path
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Written aside and moved, so that a crash leaves no half a key.
-        aside = path.with_suffix(".new")
-        aside.unlink(missing_ok=True)
-        aside.touch(0o600)
-        aside.write_text(new_secret() + "\n", "utf-8")
-        aside.rename(path)
-    return path.read_text("utf-8").strip()
+        _write_secret(path)
+    return _check_admin_key(path.read_text("utf-8").strip(), f"{path} (delete it to get a new one)")
+
+
+def _write_secret(path: Path) -> None:
+    """Written aside, synced and moved, so that a crash leaves a whole key or none."""
+    aside = path.with_suffix(".new")
+    aside.unlink(missing_ok=True)
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(fd, f"{new_secret()}\n".encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    aside.rename(path)
+
+
+def _check_admin_key(key: str, source: str) -> str:
+    if len(key) < ADMIN_KEY_CHARS:
+        raise Invalid(
+            "wrong_length",
+            f"The admin key in {source} is shorter than {ADMIN_KEY_CHARS} characters.",
+            field="LAURELS_ADMIN_KEY",
+            rule=f">= {ADMIN_KEY_CHARS} characters",
+        )
+    return key
 
 
 def _check(setting: Setting, source: str, value: Any) -> Any:

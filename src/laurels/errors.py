@@ -129,7 +129,7 @@ CODES: dict[str, str] = {
     "window_not_available": "this board or server does not have that window",
     "segment_not_available": "this board or server does not have that segment",
     "period_not_found": "the board has no such period",
-    "start_after_end": "startTime must be before endTime, minScore not above maxScore",
+    "bounds_reversed": "endTime is before startTime, or maxScore below minScore",
     "immutable_field": "this field can't change once the board exists",
     # who may
     "key_required": "this call needs a key (for a public board's reads none is needed)",
@@ -144,7 +144,7 @@ CODES: dict[str, str] = {
     "board_exists": "the UUID is taken",
     "pod_exists": "the podId is taken",
     "key_exists": "this Idempotency-Key already made a key; its secret was shown then",
-    "too_many_boards": "the server holds as many boards as it is set to",
+    "too_many_boards": "the pod has as many boards as the server allows",
     "event_conflict": "the eventId was used before with another payload; the first stays",
     "board_not_started": "the board takes no scores yet",
     "board_ended": "the board takes no scores any more",

@@ -231,6 +231,13 @@ class Placement(Struct, frozen=True):
     after: int | None
 
 
+class Shortage(Struct, frozen=True):
+    """A trimmed ranking wants this many of the ledger's best rows. `generation`: of which build of it."""
+
+    wanted: int
+    generation: int
+
+
 class Distribution(Struct, frozen=True):
     """How many scores lie between neighbouring edges (the last edge belongs to the last bucket), and the deciles."""
 
@@ -250,8 +257,8 @@ class Held(Struct, frozen=True):
 class Index(Protocol):
     """Sorted ranks. Holds nothing that the ledger can't give again.
 
-    A ranking that was not loaded, or that is short of entries, raises `Unavailable` with the code `starting` or
-    `catching_up` on every read: never a wrong rank. Each read is of one moment. n: the users in a ranking.
+    A ranking that was not loaded, or that is short of entries, raises `Unavailable` with the code `catching_up` on
+    every read: never a wrong rank. Each read is of one moment. n: the users in a ranking.
     """
 
     async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]]) -> None:
@@ -269,11 +276,14 @@ class Index(Protocol):
     async def drop(self, ranking: Ranking) -> None:
         """Forget a ranking, which can't be read from now on until it was loaded. Idempotent."""
 
-    def shortage(self, ranking: Ranking) -> int:
-        """How many of the ledger's best rows a trimmed ranking wants, for others left it; 0: none."""
+    def shortage(self, ranking: Ranking) -> Shortage | None:
+        """What a trimmed ranking wants, for others left it; None: nothing."""
 
-    async def refill(self, ranking: Ranking, best: Sequence[Row]) -> None:
-        """Complete a trimmed ranking with the `shortage` best rows. No `apply` may run since they were read."""
+    async def refill(self, ranking: Ranking, shortage: Shortage, best: Sequence[Row]) -> None:
+        """Complete a trimmed ranking with the ledger's best rows, as many as are wanted or there are.
+
+        No `apply` may run since they were read. Rows for a generation that is gone are ignored.
+        """
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
         """Places from `offset` on; 0 is the first. O(log n + limit)."""

@@ -13,6 +13,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from laurels.config import Settings
+from laurels.http.protocol import BoundedProtocol
 from laurels.http.routes import build_app
 from laurels.service.follower import Progress
 from laurels.wiring import build_laurels
@@ -34,7 +35,7 @@ class Server:
             uvicorn.Config(
                 build_app(self._laurels, self._lifespan),
                 loop="uvloop",
-                http="httptools",
+                http=BoundedProtocol,
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -112,7 +113,11 @@ def listen(host: str, port: int) -> socket.socket:
 def configure_logs(level: str) -> None:
     """One line an event on standard error: easy to read on a terminal, JSON elsewhere."""
     number = logging.getLevelNamesMapping()[level.upper()]
-    renderer = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+    renderer = (
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        if sys.stderr.isatty()
+        else structlog.processors.JSONRenderer()
+    )
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

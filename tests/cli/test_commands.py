@@ -86,6 +86,41 @@ def test_from_import_to_export(data_dir: Path, tmp_path: Path) -> None:
     assert (check.returncode, check.stdout) == (0, "2 users checked, 0 differences.\n")
 
 
+def test_no_line_stops_an_import(data_dir: Path, tmp_path: Path) -> None:
+    """Whatever a line holds, it is reported with its number and the rest goes in."""
+    lines = [
+        b'{"userId": "ada", "score": 1}',
+        b'{"userId": "bob", "score": 1e400}',
+        b'{"userId": "\\ud800", "score": 1}',
+        b'{"userId": "cy", "score": ' + b"9" * 5000 + b"}",
+        b'{"userId": "Jos\xe9", "score": 1}',
+        b'{"userId": "dan", "score": 1, "metadata": {"a": "' + b"x" * 9_000_000 + b'"}}',
+        b'{"userId": "eve", "score": 1, "metadata": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+        b'{"userId": "fay", "score": 1, "eventId": null}',
+        b'{"userId": "gus", "score": 1, "metadata": {"a": "' + b"x" * 50_000 + b'"}}',
+        b'{"userId": "hal", "score": 1}',
+    ]
+    given = tmp_path / "given.ndjson"
+    given.write_bytes(b"\xef\xbb\xbf" + b"\n".join(lines))
+    for accepted, there in ((3, 0), (0, 3)):
+        done = laurels("import", "default", str(given), "--run-id", "again", data_dir=data_dir)
+        assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+        refused = {line.split(":")[0] for line in done.stderr.splitlines() if line.startswith("line ")}
+        assert refused == {f"line {number}" for number in (2, 3, 4, 5, 6, 7, 9)}
+        assert f"{accepted} accepted, {there} already there, 7 refused." in done.stderr
+    rows = b"userId,score\nada,007\nbob,1e999\nJos\xe9,1\n" + b"x" * 140_000 + b",1\ncy,5\n"
+    (tmp_path / "given.csv").write_bytes(rows)
+    done = laurels("import", "default", str(tmp_path / "given.csv"), data_dir=data_dir)
+    assert (done.returncode, "1 accepted, 0 already there, 4 refused." in done.stderr) == (1, True), done.stderr
+
+
+def test_what_the_server_stamped_comes_back_from_an_export_as_the_same_event(data_dir: Path) -> None:
+    assert laurels("import", "default", data_dir=data_dir, stdin='{"userId": "ada", "score": 5}').returncode == 0
+    exported = laurels("export", "default", data_dir=data_dir).stdout
+    again = laurels("import", "default", data_dir=data_dir, stdin=exported)
+    assert (again.returncode, "0 accepted, 1 already there" in again.stderr) == (0, True), again.stderr
+
+
 def test_a_csv_with_bad_rows(data_dir: Path, tmp_path: Path) -> None:
     given = tmp_path / "given.csv"
     given.write_text(
@@ -196,3 +231,7 @@ def test_the_admin_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Pat
         server.kill()
         server.start()
         assert path.read_text().strip() == key
+        server.kill()
+    path.write_text("\n")
+    empty = laurels("serve", data_dir=tmp_path)
+    assert (empty.returncode, "delete it to get a new one" in empty.stderr) == (2, True)

@@ -20,7 +20,7 @@ from laurels.core.board import Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Standing
 from laurels.errors import Unavailable
-from laurels.ports import Held, Index, Place, Row
+from laurels.ports import Held, Index, Place, Row, Shortage
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class IndexMachine(RuleBasedStateMachine):
         run(self.index.drop(self.ranking))
         with pytest.raises(Unavailable) as caught:
             run(self.index.top(self.ranking, 0, 1, RankStyle.ORDINAL))
-        assert caught.value.code == "starting"
+        assert caught.value.code == "catching_up"
         run(self.load())
 
     # What must hold once the last rows are in
@@ -239,10 +239,13 @@ class IndexMachine(RuleBasedStateMachine):
         await self.refill()
 
     async def refill(self) -> None:
-        wanted = self.index.shortage(self.ranking)
-        if wanted:
-            best = [self.ledger[place.user_id] for place in self.everybody()[:wanted]]
-            await self.index.refill(self.ranking, best)
+        shortage = self.index.shortage(self.ranking)
+        if shortage is not None:
+            best = [self.ledger[place.user_id] for place in self.everybody()[: shortage.wanted]]
+            # Rows for an earlier build of the ranking are not for this one.
+            await self.index.refill(self.ranking, Shortage(shortage.wanted, shortage.generation - 1), best[:1])
+            await self.index.refill(self.ranking, shortage, best)
+            assert self.index.shortage(self.ranking) is None
 
     async def load(self, arriving: Row | None = None) -> None:
         async def rows() -> AsyncIterator[list[Row]]:

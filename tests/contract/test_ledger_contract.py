@@ -205,12 +205,13 @@ def test_an_event_without_its_own_time_can_be_repeated_at_another(tmp_path: Path
             new_event(board, "e", "ada", 1.0, 10, stamped=True),
             new_event(board, "e", "ada", 1.0, 99, stamped=True),
             new_event(board, "e", "ada", 1.0, 10, stamped=False),
+            new_event(board, "e", "ada", 1.0, 11, stamped=False),
             new_event(board, "e", "ada", 1.0, 10, stamped=True, metadata='{"a":1}'),
         ]
         return [record.outcome for record in await ledger.record(events)]
 
     outcomes = with_ledger(tmp_path, repeat)
-    assert outcomes == [Recorded.ACCEPTED, Recorded.DUPLICATE, Recorded.CONFLICT, Recorded.CONFLICT]
+    assert outcomes == [Recorded.ACCEPTED, *[Recorded.DUPLICATE] * 2, *[Recorded.CONFLICT] * 2]
 
 
 def test_a_batch_is_all_or_nothing(tmp_path: Path) -> None:

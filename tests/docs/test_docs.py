@@ -26,7 +26,7 @@ def test_every_call_is_in_the_api_docs_and_no_other() -> None:
 
 def test_every_error_code_is_in_the_api_docs_and_is_raised_somewhere() -> None:
     errors = API[API.index("## Errors") :]
-    assert set(re.findall(r"^\| `(\w+)` \|", errors, re.MULTILINE)) == set(CODES)
+    assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", errors, re.MULTILINE)) == CODES
     code = "\n".join(path.read_text("utf-8") for path in SOURCES if path.name != "errors.py")
     assert [name for name in CODES if f'"{name}"' not in code] == []
 
@@ -69,7 +69,9 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
         f"1 to {limits.NAME_CHARS} characters",
         f"{limits.METADATA_BYTES} bytes of JSON, {limits.METADATA_DEPTH} deep",
         f"{limits.BODY_BYTES // 1024} KiB",
-        f"{limits.BATCH_BODY_BYTES // 1024**2} MiB",
+        f"of a batch {limits.BATCH_BODY_BYTES // 1024**2} MiB",
+        f"of a set of users {limits.RANKS_BODY_BYTES // 1024**2} MiB",
+        f"| idempotency key | 1 to {limits.IDEMPOTENCY_KEY_CHARS} characters",
         f"{limits.BATCH_ITEMS:,} items",
         f"| 1 to {limits.PAGE_ENTRIES} |",
         f"| 0 to {limits.AROUND_ENTRIES} |",

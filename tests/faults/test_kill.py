@@ -60,6 +60,8 @@ class Writer(threading.Thread):
             if self._stopping.is_set():
                 return
             time.sleep(0.01)
+        results = response.json().get("results", [])
+        self.problems += [str(result) for result in results if result["status"] == "refused"]
         for event in events:
             self.acknowledged[event["eventId"]] = (event["userId"], event["score"])
 

@@ -160,7 +160,7 @@ def test_all_scores_of_a_user_stay_within_the_pod(tenants: Tenants) -> None:
         scores = tenants.clients[who].get("/api/v1/users/ada/scores").json()["scores"]
         assert {score["UUID"] for score in scores} == {tenants.private, tenants.public}
     assert tenants.clients["nobody"].get("/api/v1/users/ada/scores").status_code == 401
-    assert tenants.clients["admin"].get("/api/v1/users/ada/scores").json()["code"] == "pod_not_found"
+    assert tenants.clients["admin"].get("/api/v1/users/ada/scores").json()["code"] == "missing_field"
     assert tenants.clients["own server"].get("/api/v1/users/ada/scores?podId=default").status_code == 404
 
 
@@ -168,6 +168,8 @@ def test_the_key_may_come_in_either_header(server: RunningServer) -> None:
     key = "an-admin-key-for-tests"
     for headers in ({"X-API-Key": key}, {"Authorization": f"Bearer {key}"}, {"authorization": f"bearer  {key}"}):
         assert httpx.get(server.url + "/api/v1/pods", headers=headers).status_code == 200
+    assert httpx.get(server.url + "/api/v1/pods", headers={"X-API-Key": ""}).status_code == 401
+    assert httpx.get(server.url + "/healthz", headers={"Authorization": "Basic abc"}).status_code == 200
     for authorization in ("Basic abc", "Bearer", key):
         answer = httpx.get(server.url + "/api/v1/pods", headers={"Authorization": authorization})
         assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")

@@ -1,6 +1,8 @@
 """Bad input gets a problem with the field, the rule and a stable code, and has no effect."""
 
+import contextlib
 import json
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from laurels.core import limits
 from support.calls import NewBoard, problem
+from support.running import RunningServer
 
 JSON = {"Content-Type": "application/json"}
 NOW = datetime.now(UTC)
@@ -35,6 +38,7 @@ BODIES: list[tuple[str, int, str, str | None]] = [
     ('{"score": 1, "eventId": ""}', 422, "wrong_length", "eventId"),
     ('{"score": 1, "eventId": "' + "e" * 300 + '"}', 422, "wrong_length", "eventId"),
     ('{"score": 1, "eventId": "a\\u0000b"}', 422, "wrong_format", "eventId"),
+    ('{"score": 1, "eventId": "a\\n"}', 422, "wrong_format", "eventId"),
     ('{"score": 1, "eventId": 7}', 422, "wrong_type", "eventId"),
     ('{"score": 1, "timestamp": "2026-01-01T00:00:00"}', 422, "invalid_timestamp", "timestamp"),
     ('{"score": 1, "timestamp": "yesterday"}', 422, "invalid_timestamp", "timestamp"),
@@ -51,6 +55,7 @@ BODIES: list[tuple[str, int, str, str | None]] = [
     ('{"score": 1, "metadata": 5}', 422, "wrong_type", "metadata"),
     ('{"score": 1, "metadata": {"a": NaN}}', 422, "not_finite", "metadata.a"),
     ('{"score": 1, "metadata": ' + DEEP + "}", 422, "metadata_too_large", "metadata"),
+    ('{"score": 1, "metadata": {"a": ' + "[" * 480 + "]" * 480 + "}}", 422, "metadata_too_large", "metadata"),
     (json.dumps({"score": 1, "metadata": {"a": "x" * 5000}}), 422, "metadata_too_large", "metadata"),
     ("", 400, "invalid_json", None),
     ("score=1", 400, "invalid_json", None),
@@ -104,6 +109,7 @@ def test_a_body_that_is_not_declared_as_json(api: httpx.Client, board: str, medi
         ("", 422, "wrong_length"),
         ("x" * 300, 422, "wrong_length"),
         ("a\nb", 422, "wrong_format"),
+        ("ab\n", 422, "wrong_format"),
         ("a\x00", 422, "wrong_format"),
         ("a\x7f", 422, "wrong_format"),
         ("\x85", 422, "wrong_format"),
@@ -172,14 +178,17 @@ def test_an_unknown_board_address_and_method(api: httpx.Client) -> None:
         ({"capacity": 0}, 422, "out_of_range", "capacity"),
         ({"capacity": 1.5}, 422, "wrong_type", "capacity"),
         ({"UUID": "a b"}, 422, "wrong_format", "UUID"),
+        ({"UUID": "a\n"}, 422, "wrong_format", "UUID"),
+        ({"startTime": "0001-01-01T00:00:00+14:00"}, 422, "timestamp_out_of_range", "startTime"),
+        ({"endTime": "9999-12-31T23:59:59-14:00"}, 422, "timestamp_out_of_range", "endTime"),
         ({"windows": ["daily"]}, 422, "window_not_available", "windows[0]"),
         ({"windows": ["all", "all"]}, 422, "window_not_available", "windows[1]"),
         ({"windows": []}, 422, "wrong_length", "windows"),
         ({"segments": ["region:eu"]}, 422, "segment_not_available", "segments[0]"),
         ({"podId": "nobody"}, 404, "pod_not_found", "podId"),
-        ({"minScore": 5, "maxScore": 4}, 422, "start_after_end", "maxScore"),
+        ({"minScore": 5, "maxScore": 4}, 422, "bounds_reversed", "maxScore"),
         ({"minScore": 9007199254740993}, 422, "not_exact", "minScore"),
-        ({"startTime": "2026-01-02T00:00:00Z", "endTime": "2026-01-01T00:00:00Z"}, 422, "start_after_end", "endTime"),
+        ({"startTime": "2026-01-02T00:00:00Z", "endTime": "2026-01-01T00:00:00Z"}, 422, "bounds_reversed", "endTime"),
         ({"startTime": "2026-01-02"}, 422, "invalid_timestamp", "startTime"),
         ({"flushMs": 100}, 422, "unknown_field", "flushMs"),
         ({"metadata": {"a": "x" * 5000}}, 422, "metadata_too_large", "metadata"),
@@ -256,8 +265,9 @@ def test_in_a_batch_each_item_has_its_own_answer(api: httpx.Client, new_board: N
         {"userId": "eve", "score": 1e999},
         {"userId": "fay", "score": 7, "extra": 1},
         {"userId": "gus", "score": 7, "timestamp": "2026-01-01T00:00:00"},
+        {"userId": "hal", "score": 7, "metadata": {"a": DEEP}},
         {"userId": "ada", "score": 3}
-    ]}"""
+    ]}""".replace("DEEP", "[" * 480 + "]" * 480)
     response = api.post(f"/api/v1/leaderboards/{board}/scores", content=body, headers=JSON)
     assert response.status_code == 200
     results = response.json()["results"]
@@ -278,6 +288,7 @@ def test_in_a_batch_each_item_has_its_own_answer(api: httpx.Client, new_board: N
         ("eve", "refused", None, ("not_finite", "score")),
         ("fay", "refused", None, ("unknown_field", "extra")),
         ("gus", "refused", None, ("invalid_timestamp", "timestamp")),
+        ("hal", "refused", None, ("metadata_too_large", "metadata")),
         ("ada", "accepted", 8, None),
     ]
     assert api.get(f"/api/v1/leaderboards/{board}/top").json()["totalUsers"] == 1
@@ -300,3 +311,39 @@ def test_a_batch_that_is_bad_as_a_whole(api: httpx.Client, board: str) -> None:
         "not_finite",
         "scores[0].score",
     )
+
+
+def test_bad_changes_pods_and_keys(api: httpx.Client, new_board: NewBoard) -> None:
+    board = f"/api/v1/leaderboards/{new_board()}"
+    early = {"endTime": "0001-01-01T00:00:00+14:00"}
+    problem(api.patch(board, json=early), 422, "timestamp_out_of_range", "endTime")
+    problem(api.patch(board, json={"minScore": 9007199254740993}), 422, "not_exact", "minScore")
+    problem(api.patch(board, json={"metadata": {"a": "x" * 5000}}), 422, "metadata_too_large", "metadata")
+    problem(api.post("/api/v1/pods", json={"podId": "p\n", "name": "P"}), 422, "wrong_format", "podId")
+    problem(api.post("/api/v1/pods/default/keys", json={"role": "server\n"}), 422, "not_a_choice", "role")
+    problem(api.post("/api/v1/pods/default/keys", json={"role": "admin"}), 422, "not_a_choice", "role")
+    problem(api.post("/api/v1/leaderboards", json={"name": "Whose?"}), 422, "missing_field", "podId")
+
+
+def test_a_stranger_is_refused_before_the_body_is_read(server: RunningServer) -> None:
+    with server.client(None) as nobody:
+        url = "/api/v1/leaderboards/default/scores"
+        problem(nobody.post(url, content=b"nonsense", headers=JSON), 401, "key_required")
+        problem(nobody.post(url, content=b"x" * 9_000_000, headers=JSON), 401, "key_required")
+
+
+def test_the_head_of_a_request_is_bounded(server: RunningServer) -> None:
+    request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(request + b"X-Fine: " + b"x" * 30_000 + b"\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        connection.sendall(request + b"X-Fine: " + b"x" * 30_000)
+        connection.sendall(b"x" * 20_000 + b"\r\n\r\n")
+        connection.recv(1000)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(request)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                connection.sendall(b"X-Long: " + b"x" * 10_000 + b"\r\n")
+        with contextlib.suppress(ConnectionError):
+            assert connection.recv(1000).startswith(b"HTTP/1.1 431")

@@ -1,11 +1,13 @@
 """A board's life: made, read, changed, ended, archived; and the calls that may be repeated."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import httpx
 
 from support.calls import NewBoard, problem
+from support.running import RunningServer
 
 HOUR = timedelta(hours=1)
 
@@ -69,7 +71,7 @@ def test_only_what_is_sent_changes(api: httpx.Client, new_board: NewBoard) -> No
     for field, other in {"rule": "latest", "order": "asc", "ties": "shared", "windows": [], "segments": ["x"]}.items():
         problem(api.patch(board, json={field: other}), 422, "immutable_field", field)
     problem(api.patch(board, json={"podId": "other"}), 422, "unknown_field", "podId")
-    problem(api.patch(board, json={"maxScore": 0, "minScore": 1}), 422, "start_after_end", "maxScore")
+    problem(api.patch(board, json={"maxScore": 0, "minScore": 1}), 422, "bounds_reversed", "maxScore")
 
 
 def test_a_capacity_that_grows_brings_the_trimmed_back(api: httpx.Client, new_board: NewBoard) -> None:
@@ -112,6 +114,29 @@ def test_the_status_goes_forward_by_time_and_by_hand(api: httpx.Client, new_boar
     problem(api.patch(board, json={"name": "Again"}), 409, "board_archived")
     problem(api.delete(board + "/users/ada"), 409, "board_archived")
     assert api.get(board + "/top").json()["totalUsers"] == 1
+
+
+def test_a_board_that_ended_before_it_began_can_still_be_changed_and_archived(
+    api: httpx.Client, new_board: NewBoard
+) -> None:
+    board = f"/api/v1/leaderboards/{new_board(startTime='2999-01-01T00:00:00Z')}"
+    assert api.patch(board, json={"status": "ENDED"}).json()["status"] == "ENDED"
+    assert api.patch(board, json={"name": "Never mind"}).json()["name"] == "Never mind"
+    assert api.delete(board).json()["status"] == "ARCHIVED"
+
+
+def test_the_same_board_made_by_many_at_once_is_made_once(server: RunningServer) -> None:
+    body = {"UUID": f"board-{uuid4()}", "podId": "default", "name": "A board"}
+
+    def create() -> tuple[int, str]:
+        with server.client() as client:
+            response = client.post("/api/v1/leaderboards", json=body)
+            return response.status_code, response.json()["createdAt"]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = {future.result() for future in [pool.submit(create) for _ in range(16)]}
+    assert len(answers) == 1
+    assert answers.pop()[0] == 201
 
 
 def test_archived_boards_are_listed_only_when_asked_for(api: httpx.Client, new_board: NewBoard) -> None:

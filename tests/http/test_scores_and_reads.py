@@ -37,7 +37,8 @@ def test_a_removed_user_is_gone_and_may_begin_anew(api: httpx.Client, new_board:
     assert api.get(board + "/users/bob/rank").json()["rank"] == 1
     assert api.get(board + "/users/ada/history").json()["events"][0]["voided"] is True
     repeated = api.put(board + "/users/ada", json={"score": 5, "eventId": "ada-1"}).json()
-    assert (repeated["duplicate"], repeated["score"], repeated["rank"]) == (True, 0, None)
+    assert (repeated["duplicate"], repeated["score"], repeated["rank"]) == (True, None, None)
+    assert repeated["rankState"] == "removed"
     anew = api.put(board + "/users/ada", json={"score": 2, "eventId": "ada-2"}).json()
     assert (anew["score"], anew["previousScore"], anew["rank"]) == (2, None, 2)
     assert api.delete(board + "/users/ada", headers=headers).status_code == 200

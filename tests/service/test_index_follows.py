@@ -2,21 +2,25 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from laurels.adapters.memory_index import MemoryIndex
-from laurels.core.board import Ranking, RankStyle
-from laurels.core.scores import Standing
+from laurels.adapters.sqlite import SqliteLedger
+from laurels.core.board import Board, Ranking, RankStyle
+from laurels.core.scores import Rule, Standing
 from laurels.errors import TooMany, Unavailable
-from laurels.ports import Placement, Row
+from laurels.ports import Placement, Role, Row
+from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
-from laurels.service.submit import RankState, Submission
+from laurels.service.submit import Accepted, RankState, Submission
 from laurels.service.verify import Difference, Fault
+from support.ledgers import FakeClock
 from support.services import running
 
 
@@ -83,7 +87,7 @@ def test_an_index_that_fails_says_so_and_heals(tmp_path: Path) -> None:
             assert (answer.score, answer.rank, answer.rank_state) == (101, None, RankState.CATCHING_UP)
             with pytest.raises(Unavailable) as caught:
                 await laurels.reads.top(board, Selection(), 0, 1)
-            assert caught.value.code == "starting"
+            assert caught.value.code == "catching_up"
             index.failing = False
             for _ in range(200):
                 await asyncio.sleep(0.01)
@@ -165,6 +169,119 @@ def test_only_one_check_runs_at_a_time(tmp_path: Path) -> None:
                 await anext(laurels.verify())
             assert caught.value.code == "verify_running"
             await first.aclose()  # type: ignore[attr-defined]
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+class SlowLedger(SqliteLedger):
+    """The real ledger, which lets something happen between reading the best rows and giving them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, FakeClock())
+        self.meanwhile: Callable[[], Coroutine[Any, Any, object]] | None = None
+
+    async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
+        rows = await super().best_rows(ranking, limit)
+        if self.meanwhile is not None:
+            work, self.meanwhile = self.meanwhile, None
+            await work()
+        return rows
+
+
+async def capped(laurels: Laurels, capacity: int, users: int) -> Board:
+    board = Board(
+        id=0, uuid="capped", pod_id="default", name="Capped", rule=Rule.LATEST, capacity=capacity, created_at=0
+    )
+    board = await laurels.boards.create(board, None)
+    await laurels.submissions.submit_many(board, [Submission(f"u{n:03}", 1000 - n, at=1) for n in range(users)])
+    return board
+
+
+async def sink(laurels: Laurels, board: Board, count: int, at: int) -> list[Accepted]:
+    """The first `count` users of the board fall behind everybody else."""
+    page = await laurels.reads.top(board, Selection(), 0, count)
+    names = [place.user_id for place in page.places]
+    answers = await laurels.submissions.submit_many(board, [Submission(name, -at, at=at) for name in names])
+    return [answer for answer in answers if isinstance(answer, Accepted)]
+
+
+def test_ranks_in_an_answer_are_those_after_a_refill(tmp_path: Path) -> None:
+    """Everybody falls at once: those who are among the best all the same come back, and their answers say so."""
+
+    async def run() -> None:
+        async with running(tmp_path) as laurels:
+            board = await capped(laurels, 5, 60)
+            lower = [Submission(f"u{n:03}", -n, at=2) for n in range(60)]
+            answers = await laurels.submissions.submit_many(board, lower)
+            ranks = [answer.rank for answer in answers if isinstance(answer, Accepted)]
+            assert ranks == [1, 2, 3, 4, 5] + [None] * 55
+
+    asyncio.run(run())
+
+
+def test_a_refill_that_is_overtaken_by_a_new_build_is_not_used_for_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        ledger = SlowLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger) as laurels:
+            board = await capped(laurels, 5, 300)
+
+            grown: list[Board] = []
+
+            async def grow() -> None:
+                grown.append(await laurels.boards.change(board, {"capacity": 100}))
+
+            ledger.meanwhile = grow
+            for at in range(2, 12):
+                await sink(laurels, board, 5, at)
+            assert len(grown) == 1
+            (live,) = [each for each in laurels._index._live.values() if len(each) > 5]  # type: ignore[attr-defined]
+            live._check()
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_a_refill_while_outsiders_are_being_removed(tmp_path: Path) -> None:
+    """The ledger already has no score of them, the index still thinks that they are outside."""
+
+    async def run() -> None:
+        ledger = SlowLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger) as laurels:
+            board = await capped(laurels, 5, 45)
+            caller = Caller(Role.ADMIN, None, "test")
+            names = [f"u{n:03}" for n in range(45)]
+            await asyncio.gather(*(laurels.submissions.remove_user(caller, board, name, None) for name in names))
+            assert (await laurels.reads.top(board, Selection(), 0, 10)).total == 0
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_a_load_that_fails_is_repeated_until_it_works(tmp_path: Path) -> None:
+    class Failing(MemoryIndex):
+        failures = 0
+
+        async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]]) -> None:
+            if self.failures:
+                self.failures -= 1
+                raise ConnectionError("not now")
+            await super().load(ranking, rows)
+
+    async def run() -> None:
+        index = Failing()
+        async with running(tmp_path, index=index) as laurels:
+            board = await capped(laurels, 5, 30)
+            index.failures = 2
+            board = await laurels.boards.change(board, {"capacity": 10})
+            with pytest.raises(Unavailable) as caught:
+                await laurels.reads.top(board, Selection(), 0, 10)
+            assert caught.value.code == "catching_up"
+            for _ in range(500):
+                await asyncio.sleep(0.01)
+                if not laurels._follower._healing:
+                    break
+            assert (await laurels.reads.top(board, Selection(), 0, 100)).total == 10
             assert await differences(laurels) == []
 
     asyncio.run(run())

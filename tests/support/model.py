@@ -7,6 +7,11 @@ from fractions import Fraction
 MAX_DOUBLE = Fraction(1.7976931348623157e308)
 
 
+def exact(score: float) -> Fraction:
+    """The number as it was written; from 2^53 on, the integer that the double is."""
+    return Fraction(Decimal(repr(score))) if abs(score) < 2**53 else Fraction(score)
+
+
 @dataclass
 class Player:
     user: str
@@ -32,7 +37,7 @@ class ModelBoard:
         if not mine:
             return None
         if self.rule == "increment":
-            total = sum(Fraction(Decimal(repr(score))) for score, _ in mine)
+            total = sum(exact(score) for score, _ in mine)
             total = max(-MAX_DOUBLE, min(MAX_DOUBLE, total))
             moves = [at for score, at in mine if score != 0]
             return Player(user, float(total), max(moves) if moves else min(at for _, at in mine))

@@ -1,6 +1,6 @@
 """Pages are kept for one revision, within a number of bytes."""
 
-from laurels.http.page_cache import PageCache
+from laurels.http.page_cache import ENTRY_BYTES, PageCache
 
 
 def test_a_page_is_kept_for_its_revision_only() -> None:
@@ -14,7 +14,8 @@ def test_a_page_is_kept_for_its_revision_only() -> None:
 
 
 def test_the_bytes_are_bounded() -> None:
-    cache = PageCache(max_bytes=100)
+    cache = PageCache(max_bytes=3000)
     for number in range(1000):
         cache.put(number % 7, number, b"x" * 30)
-        assert sum(len(page) for _, page in cache._pages.values()) == cache._bytes <= 100
+        assert sum(ENTRY_BYTES + len(page) for _, page in cache._pages.values()) == cache._bytes <= 3000
+        assert cache.get(number % 7, number) is not None

@@ -46,6 +46,10 @@ def test_the_standing_is_the_plain_models(rule: Rule, order: Order, submitted: l
     assert (standing.score, standing.achieved_at) == (expected.score, expected.at)
 
 
+def test_large_integers_add_up_as_integers() -> None:
+    assert fold_all(Rule.INCREMENT, Order.DESC, [(float(2**60), 0), (-float(2**60 - 256), 0)]).score == 256.0
+
+
 def test_tenths_add_up_to_a_whole() -> None:
     assert fold_all(Rule.INCREMENT, Order.DESC, [(0.1, 0)] * 10).score == 1.0
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from laurels.adapters.sorted_ranking import SortedRanking
 from laurels.core.board import Ranking, RankStyle
 from laurels.errors import Unavailable
-from laurels.ports import Distribution, Found, Held, Page, Place, Placement, Row
+from laurels.ports import Distribution, Found, Held, Page, Place, Placement, Row, Shortage
 
 Name = tuple[int, str]
 
@@ -37,11 +37,11 @@ class MemoryIndex:
     async def drop(self, ranking: Ranking) -> None:
         self._live.pop((ranking.period_id, ranking.segment), None)
 
-    def shortage(self, ranking: Ranking) -> int:
+    def shortage(self, ranking: Ranking) -> Shortage | None:
         return self._get(ranking).shortage
 
-    async def refill(self, ranking: Ranking, best: Sequence[Row]) -> None:
-        self._get(ranking).refill(best)
+    async def refill(self, ranking: Ranking, shortage: Shortage, best: Sequence[Row]) -> None:
+        self._get(ranking).refill(shortage, best)
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
         return self._readable(ranking).top(offset, limit, style)
@@ -78,7 +78,7 @@ class MemoryIndex:
     def _get(self, ranking: Ranking) -> SortedRanking:
         live = self._live.get((ranking.period_id, ranking.segment))
         if live is None:
-            raise Unavailable("starting", "This ranking is being loaded. Try again in a moment.")
+            raise Unavailable("catching_up", "This ranking is being loaded. Try again in a moment.")
         return live
 
     def _readable(self, ranking: Ranking) -> SortedRanking:

@@ -17,7 +17,7 @@ from sortedcontainers import SortedList
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import bucket_edges, decile_offsets
 from laurels.core.order import SCORE_BYTES, Order, after_score, decode_key, encode_key, encode_score
-from laurels.ports import Distribution, Found, Held, Page, Place, Placement, Row
+from laurels.ports import Distribution, Found, Held, Page, Place, Placement, Row, Shortage
 
 # Stands for a key: the user has a score and is outside the capacity.
 OUTSIDE = b""
@@ -35,7 +35,7 @@ class SortedRanking:
         self._distinct: _DistinctScores | None = None
         self._reserve = max(16, ranking.capacity // 4) if ranking.capacity else 0
         self._keys = SortedList()
-        self.revision = next(_revisions)
+        self.revision = self.generation = next(_revisions)
 
     def gather(self, rows: Iterable[Row]) -> None:
         """Take over rows before the ranking is first read. O(1) a row, for the sorting is left to `settle`."""
@@ -73,26 +73,28 @@ class SortedRanking:
         return self._outside > 0 and len(self._keys) < (self.ranking.capacity or 0)
 
     @property
-    def shortage(self) -> int:
+    def shortage(self) -> Shortage | None:
         capacity = self.ranking.capacity or 0
         if self._outside and len(self._keys) < capacity + self._reserve // 2:
-            return capacity + self._reserve
-        return 0
+            return Shortage(capacity + self._reserve, self.generation)
+        return None
 
-    def refill(self, best: Sequence[Row]) -> None:
+    def refill(self, shortage: Shortage, best: Sequence[Row]) -> None:
         """See Index.refill. O(len(best) · log n)."""
-        wanted = (self.ranking.capacity or 0) + self._reserve
-        complete = len(best) < wanted
-        if best:
-            last = self._key_of(best[-1])
-            assert last is not None, "the best rows have a score"
-            self._boundary = last if not complete else None
+        if shortage.generation != self.generation:
+            return
+        complete = len(best) < shortage.wanted
+        self._boundary = None if complete else self._key_of(best[-1])
         for row in best:
             version, key = self._held.get(row.user_id, (0, None))
             if row.version > version or (row.version == version and key == OUTSIDE):
                 self._put(row.user_id, row.version, self._key_of(row))
-        if complete:
-            self._boundary = None
+        if complete and self._outside:
+            # The ledger has no score of them any more; the rows that say so are on their way.
+            for user_id, (version, key) in self._held.items():
+                if key == OUTSIDE:
+                    self._held[user_id] = (version, None)
+            self._outside = 0
 
     # Reads
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.table import Table
 from laurels.cli.connect import call, connect
 from laurels.cli.serve import DataDir, option
 from laurels.config import Settings, read_settings
+from laurels.core.ids import new_key_id
 
 pods = typer.Typer(help="Tenants: a game or a team with its own boards and keys.", no_args_is_help=True)
 keys = typer.Typer(help="Keys of a pod.", no_args_is_help=True)
@@ -26,9 +28,12 @@ def reach(url: str | None, key: str | None, data_dir: Any) -> Settings:
 
 
 def ask(settings: Settings, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    # A write that has to be repeated takes effect once.
+    headers = {"Idempotency-Key": new_key_id()} if body is not None else {}
+
     async def run() -> Any:
         async with connect(settings) as client:
-            return await call(client, method, path, json=body)
+            return await call(client, method, path, json=body, headers=headers)
 
     return asyncio.run(run())
 
@@ -75,7 +80,7 @@ def list_keys(
     pod_id: PodId, url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False
 ) -> None:
     """List the keys of a pod, without their secrets."""
-    found = ask(reach(url, key, data_dir), "GET", f"/api/v1/pods/{pod_id}/keys")["keys"]
+    found = ask(reach(url, key, data_dir), "GET", f"/api/v1/pods/{quote(pod_id, safe='')}/keys")["keys"]
     show(found, ["keyId", "role", "label", "createdAt"], as_json)
 
 
@@ -91,7 +96,7 @@ def create_key(
 ) -> None:
     """Create a key. It is shown this once: only its hash is kept."""
     body = {"role": role, "label": label}
-    made = ask(reach(url, key, data_dir), "POST", f"/api/v1/pods/{pod_id}/keys", body)
+    made = ask(reach(url, key, data_dir), "POST", f"/api/v1/pods/{quote(pod_id, safe='')}/keys", body)
     if as_json:
         typer.echo(json.dumps(made))
     else:
@@ -109,7 +114,9 @@ def revoke_key(
     as_json: AsJson = False,
 ) -> None:
     """Revoke a key: it stops working at once."""
-    left = ask(reach(url, key, data_dir), "DELETE", f"/api/v1/pods/{pod_id}/keys/{key_id}")["keys"]
+    left = ask(
+        reach(url, key, data_dir), "DELETE", f"/api/v1/pods/{quote(pod_id, safe='')}/keys/{quote(key_id, safe='')}"
+    )["keys"]
     show(left, ["keyId", "role", "label", "createdAt"], as_json)
 
 

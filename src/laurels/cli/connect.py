@@ -22,7 +22,6 @@ from laurels.server import Server
 from laurels.wiring import running_server
 
 TIMEOUT_S = 60
-TRIES = 8
 
 
 @contextlib.asynccontextmanager
@@ -38,18 +37,18 @@ async def connect(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
         raise Unavailable("ledger_unavailable", f"{settings.data_dir} is in use by another laurels command.")
 
 
-async def call(client: httpx.AsyncClient, method: str, path: str, **rest: Any) -> Any:
+async def call(client: httpx.AsyncClient, method: str, path: str, *, tries: int = 3, **rest: Any) -> Any:
     """The answer's JSON. What can be tried again is, a few times; other problems are raised as what they are."""
-    for number in range(TRIES):
+    for number in range(tries):
         try:
             response = await client.request(method, path, **rest)
         except httpx.TransportError:
-            if number == TRIES - 1:
+            if number == tries - 1:
                 raise
         else:
             if response.is_success:
                 return response.json()
-            if response.status_code not in {429, 503} or number == TRIES - 1:
+            if response.status_code not in {429, 503} or number == tries - 1:
                 raise error_of(response)
         await asyncio.sleep(0.1 * 2**number)
     raise AssertionError("unreachable")

@@ -22,6 +22,9 @@ Board = Annotated[str, typer.Argument(help="The board's UUID.")]
 FileFormat = Annotated[Format | None, typer.Option("--format", help="Default: by the file's name, else ndjson.")]
 
 DIFFERENT = 1
+JSON = {"Content-Type": "application/json"}
+# An import outlasts a restart of the server: what was sent and not answered is sent again.
+PATIENT = 8
 
 
 def top(
@@ -133,13 +136,12 @@ async def _export(settings: Settings, board: str, output: Path | None, file_form
 async def _import(settings: Settings, board: str, source: Path | None, file_format: Format, run_id: str) -> int:
     typer.echo(f"Importing into {board}, run id {run_id}.", err=True)
     path = f"/api/v1/leaderboards/{quote(board, safe='')}/scores"
-    lines = sys.stdin if source is None else source.open(encoding="utf-8-sig", errors="replace", newline="")
     importer = Importer(run_id, lambda text: typer.echo(text, err=True))
-    with lines:
+    with sys.stdin.buffer if source is None else source.open("rb") as stream:
         async with connect(settings) as client:
             with show_progress("Importing lines") as advance:
-                for batch in importer.batches(lines, file_format):
-                    answer = await call(client, "POST", path, json={"scores": [item for _, item in batch]})
+                for batch in importer.batches(stream, file_format):
+                    answer = await call(client, "POST", path, content=batch.body, headers=JSON, tries=PATIENT)
                     importer.take(batch, answer["results"])
                     advance(importer.done, None)
     typer.echo(importer.summary, err=True)

@@ -5,17 +5,18 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
-BATCH = 1000
+BATCH_ITEMS = 1000
+BATCH_BYTES = 4 * 1024 * 1024
+LINE_BYTES = 64 * 1024
 COLUMNS = ["userId", "score", "timestamp", "eventId", "metadata"]
-_NUMBER = re.compile(r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$", re.ASCII)
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 Item = dict[str, Any]
-Batch = list[tuple[int, Item]]
 
 
 class Format(StrEnum):
@@ -43,6 +44,17 @@ def write_events(path: Path | None, file_format: Format) -> Iterator[Callable[[l
         stream.flush()
 
 
+class Batch(NamedTuple):
+    """Items as they are sent, and the line that each came from."""
+
+    numbers: list[int]
+    items: list[bytes]
+
+    @property
+    def body(self) -> bytes:
+        return b'{"scores":[' + b",".join(self.items) + b"]}"
+
+
 class Importer:
     """Turns lines into batches and keeps count. `report` is told of every line that can't be used."""
 
@@ -59,24 +71,27 @@ class Importer:
     def summary(self) -> str:
         return f"{self.accepted} accepted, {self.duplicates} already there, {self.refused} refused."
 
-    def batches(self, lines: Iterable[str], file_format: Format) -> Iterator[Batch]:
+    def batches(self, stream: BinaryIO, file_format: Format) -> Iterator[Batch]:
+        lines = _Lines(stream, self._refuse)
         read = _read_csv if file_format is Format.CSV else _read_ndjson
-        batch: Batch = []
+        batch, size = Batch([], []), 0
         for number, item in read(lines):
-            if isinstance(item, str):
-                self._refuse(number, item)
+            encoded = item if isinstance(item, str) else self._encode(number, item)
+            if isinstance(encoded, str):
+                self._refuse(number, encoded)
                 continue
-            item.setdefault("eventId", f"import-{self._run_id}-{number}")
-            batch.append((number, item))
-            if len(batch) == BATCH:
+            if len(batch.items) == BATCH_ITEMS or size + len(encoded) > BATCH_BYTES:
                 yield batch
-                batch = []
-        if batch:
+                batch, size = Batch([], []), 0
+            batch.numbers.append(number)
+            batch.items.append(encoded)
+            size += len(encoded) + 1
+        if batch.items:
             yield batch
 
     def take(self, batch: Batch, results: list[dict[str, Any]]) -> None:
         """Count what the server said to each item of a batch."""
-        for (number, _), result in zip(batch, results, strict=True):
+        for number, result in zip(batch.numbers, results, strict=True):
             if result["status"] == "accepted":
                 self.accepted += 1
             elif result["status"] == "duplicate":
@@ -84,31 +99,72 @@ class Importer:
             else:
                 self._refuse(number, result["problem"]["detail"])
 
+    def _encode(self, number: int, item: Item) -> bytes | str:
+        """The item as bytes, or why it can't be sent."""
+        if item.get("eventId") is None:
+            item["eventId"] = f"import-{self._run_id}-{number}"
+        try:
+            return json.dumps(item, ensure_ascii=False, allow_nan=False).encode()
+        except UnicodeEncodeError:
+            return "a text has half of a surrogate pair"
+        except (ValueError, RecursionError) as error:
+            return f"it can't be sent: {error}"
+
     def _refuse(self, number: int, reason: str) -> None:
         self.refused += 1
         self._report(f"line {number}: {reason}")
 
 
-def _read_ndjson(lines: Iterable[str]) -> Iterator[tuple[int, Item | str]]:
-    for number, line in enumerate(lines, 1):
+class _Lines:
+    """Lines of UTF-8, one by one; those that are too long or not UTF-8 are refused and left out."""
+
+    def __init__(self, stream: BinaryIO, refuse: Callable[[int, str], None]) -> None:
+        self._stream = stream
+        self._refuse = refuse
+        self.number = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._stream.readline(LINE_BYTES + 1):
+            self.number += 1
+            if len(line) > LINE_BYTES:
+                while line and not line.endswith(b"\n"):
+                    line = self._stream.readline(LINE_BYTES)
+                self._refuse(self.number, f"longer than {LINE_BYTES} bytes")
+                continue
+            try:
+                # Excel starts its files with a byte order mark.
+                yield line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                self._refuse(self.number, f"not UTF-8: {error.reason} at byte {error.start}")
+
+
+def _read_ndjson(lines: _Lines) -> Iterator[tuple[int, Item | str]]:
+    for line in lines:
         if not line.strip():
             continue
         try:
             value = json.loads(line, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
-            yield number, f"not JSON: {error}"
+            yield lines.number, f"not JSON: {error}"
         else:
-            yield number, value if isinstance(value, dict) else "not a JSON object"
+            yield lines.number, value if isinstance(value, dict) else "not a JSON object"
 
 
-def _read_csv(lines: Iterable[str]) -> Iterator[tuple[int, Item | str]]:
+def _read_csv(lines: _Lines) -> Iterator[tuple[int, Item | str]]:
     reader = csv.DictReader(lines)
     names = reader.fieldnames or []
     if "userId" not in names or "score" not in names:
         yield 1, f"the first line must name the columns: {', '.join(COLUMNS)}; the first two are needed"
         return
-    for cells in reader:
-        yield reader.line_num, _csv_item(cells)
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield lines.number, f"not CSV: {error}"
+        else:
+            yield lines.number, _csv_item(cells)
 
 
 def _csv_item(cells: dict[str | None, Any]) -> Item | str:
@@ -116,14 +172,14 @@ def _csv_item(cells: dict[str | None, Any]) -> Item | str:
         return "more cells than columns"
     item: Item = {name: cell for name, cell in cells.items() if name is not None and cell}
     score = item.get("score", "")
-    if not _NUMBER.match(score):
+    if not _NUMBER.fullmatch(score):
         return f"score {score!r} is not a number"
-    item["score"] = json.loads(score)
-    if "metadata" in item:
-        try:
+    try:
+        item["score"] = json.loads(score)
+        if "metadata" in item:
             item["metadata"] = json.loads(item["metadata"], parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
-            return f"metadata is not JSON: {error}"
+    except (ValueError, RecursionError) as error:
+        return f"not JSON: {error}"
     return item
 
 

@@ -4,6 +4,8 @@ from laurels.core.instants import SECOND_US
 
 USER_ID_CHARS = 256
 EVENT_ID_CHARS = 256
+# Shorter than an event id: in a batch the item's number is added to it.
+IDEMPOTENCY_KEY_CHARS = 200
 BOARD_UUID_CHARS = 128
 POD_ID_CHARS = 64
 NAME_CHARS = 200
@@ -19,11 +21,15 @@ OFFSET = 2**53
 
 BODY_BYTES = 64 * 1024
 BATCH_BODY_BYTES = 8 * 1024 * 1024
+# 1000 ids of 256 characters of four bytes each.
+RANKS_BODY_BYTES = 2 * 1024 * 1024
 
 # An event may be this far ahead of the server's clock, for clocks differ.
 AHEAD_US = 5 * 60 * SECOND_US
 
 # No control characters: they break logs, terminals and CSV files. Everything else in any script is fine.
-ID_PATTERN = "^[^\\u0000-\\u001f\\u007f-\\u009f]+$"
+# `$` alone would let a line end pass at the end; the look-ahead is left out where others read the pattern.
+END = "$(?!\\n)"
+ID_PATTERN = f"^[^\\u0000-\\u001f\\u007f-\\u009f]+{END}"
 # Boards and pods stand in addresses, topics and file names.
-SLUG_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]*$"
+SLUG_PATTERN = f"^[A-Za-z0-9][A-Za-z0-9._-]*{END}"

@@ -3,7 +3,8 @@
 Each rule gives the same result for the same set of events in any order, so redelivery and reordering are harmless:
 
 - increment: the exact decimal sum. A float sum depends on the order (0.1 + 0.2 + 0.3); the sum of the numbers
-  as they are written does not. The score shown is the double nearest to it.
+  as they are written does not. The score shown is the double nearest to it. From 2^53 on every double is an integer,
+  and is taken as that integer.
 - best: the best value, and the earliest time among equal values.
 - latest: the value with the newest time, and the better one of two at the same instant.
 """
@@ -69,13 +70,18 @@ def _add(standing: Standing, score: float) -> tuple[float, str | None]:
         # Below 2^53, and only there, a sum of integers was not rounded.
         if max(abs(plain), abs(standing.score), abs(score)) < EXACT_LIMIT:
             return plain, None
-    exact = _EXACT.add(Decimal(standing.total or repr(standing.score)), Decimal(repr(score)))
+    before = _decimal(standing.score) if standing.total is None else Decimal(standing.total)
+    exact = _EXACT.add(before, _decimal(score))
     nearest = float(exact)
     if abs(nearest) > MAX_DOUBLE:
         nearest = MAX_DOUBLE if nearest > 0 else -MAX_DOUBLE
-    if Decimal(repr(nearest)) == exact:
+    if _decimal(nearest) == exact:
         return nearest + 0.0, None
     return nearest + 0.0, str(exact.normalize(_EXACT))
+
+
+def _decimal(score: float) -> Decimal:
+    return Decimal(repr(score)) if abs(score) < EXACT_LIMIT else Decimal(int(score))
 
 
 def _best(order: Order, standing: Standing | None, score: float, at: int) -> Standing:

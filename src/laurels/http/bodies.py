@@ -1,7 +1,7 @@
 """What travels over HTTP, in and out. The OpenAPI document is made from these and from the route table."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
@@ -30,6 +30,7 @@ EventId = Annotated[
         description="Makes the event unique on its board: sent again, it is not counted again.",
     ),
 ]
+IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=limits.IDEMPOTENCY_KEY_CHARS, pattern=limits.ID_PATTERN)]
 BoardUuid = Annotated[str, Meta(min_length=1, max_length=limits.BOARD_UUID_CHARS, pattern=limits.SLUG_PATTERN)]
 PodId = Annotated[str, Meta(min_length=1, max_length=limits.POD_ID_CHARS, pattern=limits.SLUG_PATTERN)]
 Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARS, pattern=limits.ID_PATTERN)]
@@ -99,7 +100,7 @@ class PodRequest(Body):
 
 
 class KeyRequest(Body):
-    role: Annotated[str, Meta(pattern="^(server|client)$", description="server: writes and reads; client: reads.")]
+    role: Annotated[Literal["server", "client"], Meta(description="server: writes and reads; client: reads.")]
     label: Name | None = None
 
 
@@ -199,7 +200,7 @@ class Problem(Answer, omit_defaults=True):
 class ScoreAnswer(Answer):
     uuid: str = field(name="UUID")
     user_id: str
-    score: float
+    score: Annotated[float | None, Meta(description="null: the user was removed, and this event counted before that.")]
     rank: int | None
     previous_rank: int | None
     previous_score: float | None
@@ -420,7 +421,7 @@ class ShortTop(Struct, kw_only=True):
 
 class ShortInfo(Struct, kw_only=True):
     user_id: str
-    score: float
+    score: float | None
     rank: int | None
 
 

@@ -14,9 +14,9 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from laurels.core import limits
+from laurels.core.board import Board
 from laurels.errors import Invalid, LaurelsError, Malformed, Slow, TooLarge, Unauthenticated, WrongMediaType
-from laurels.http.bodies import EventId, UserId
+from laurels.http.bodies import IdempotencyKey, UserId
 from laurels.http.decode import decode_body, decode_texts, decode_value
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import problem_response
@@ -27,29 +27,28 @@ Q = TypeVar("Q")
 B = TypeVar("B")
 
 Handler = Callable[[Any], Awaitable[Any]]
+# Says who may make a call, by raising; sets `call.board` where the call is about one.
+Guard = Callable[["Call[Any, Any]"], None]
 
 BODY_TIMEOUT_S = 30
 _encoder = msgspec.json.Encoder()
 
 
 class Call(Generic[Q, B]):
-    """`query` and `body` are read and checked; the path's parts are checked when they are asked for."""
+    """`query`, `body` and `board` are read and checked; the path's parts are checked when they are asked for."""
 
-    def __init__(self, request: Request, laurels: Laurels, caller: Caller, query: Q, body: B) -> None:
-        self.laurels = laurels
-        self.caller = caller
-        self.query = query
-        self.body = body
+    query: Q
+    body: B
+    board: Board
+
+    def __init__(self, request: Request) -> None:
         self._request = request
+        self.laurels: Laurels = request.app.state.laurels
+        self.pages: PageCache = request.app.state.pages
 
-    @property
-    def pages(self) -> PageCache:
-        pages: PageCache = self._request.app.state.pages
-        return pages
-
-    @property
-    def board_uuid(self) -> str:
-        return self.path("UUID")
+    @cached_property
+    def caller(self) -> Caller:
+        return self.laurels.access.authenticate(_token(self._request))
 
     @cached_property
     def user_id(self) -> str:
@@ -58,7 +57,7 @@ class Call(Generic[Q, B]):
     @property
     def idempotency_key(self) -> str | None:
         key = self._request.headers.get("idempotency-key")
-        return None if key is None else str(decode_value(key, EventId, "Idempotency-Key"))
+        return None if key is None else str(decode_value(key, IdempotencyKey, "Idempotency-Key"))
 
     def path(self, name: str) -> str:
         return str(self._request.path_params[name])
@@ -90,8 +89,9 @@ class Streamed:
 class Endpoint:
     """A handler made into something that the router can call."""
 
-    def __init__(self, handler: Handler, *, status: int, body_bytes: int) -> None:
+    def __init__(self, handler: Handler, guard: Guard, *, status: int, body_bytes: int) -> None:
         self.handler = handler
+        self.guard = guard
         self.status = status
         hints = get_type_hints(handler)
         (call,) = [hint for name, hint in hints.items() if name != "return"]
@@ -104,12 +104,14 @@ class Endpoint:
         self.body_bytes = body_bytes
 
     async def __call__(self, request: Request) -> Response:
-        laurels: Laurels = request.app.state.laurels
         try:
-            caller = laurels.access.authenticate(_token(request))
-            query = self._query(request)
-            body = None if self._decoder is None else decode_body(await self._body(request), self._decoder)
-            answer = await self.handler(Call(request, laurels, caller, query, body))
+            call: Call[Any, Any] = Call(request)
+            # Before anything is read of what is sent: a stranger's large body is not worth the time.
+            self.guard(call)
+            call.query = self._query(request)
+            if self._decoder is not None:
+                call.body = decode_body(await self._body(request), self._decoder)
+            answer = await self.handler(call)
         except LaurelsError as error:
             return problem_response(error)
         if isinstance(answer, Encoded):
@@ -155,10 +157,6 @@ class Endpoint:
         except ClientDisconnect:
             raise Malformed("invalid_json", "The body ended early.") from None
         return bytes(body)
-
-
-def endpoint(handler: Handler, status: int = 200, body_bytes: int = limits.BODY_BYTES) -> Endpoint:
-    return Endpoint(handler, status=status, body_bytes=body_bytes)
 
 
 def _token(request: Request) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from laurels.core.limits import BODY_BYTES
 from laurels.errors import Invalid, LaurelsError, Malformed
 
 T = TypeVar("T")
@@ -103,7 +104,8 @@ def _from_msgspec(error: msgspec.ValidationError, name: str = "") -> LaurelsErro
 def _from_bad_json(body: bytes, error: Exception) -> LaurelsError:
     """NaN and Infinity are not JSON, but it is clear what was meant: then say which number is at fault."""
     try:
-        found = _find_constant(json.loads(body, parse_constant=_NotFinite))
+        # A second reading is worth the time only while it is short.
+        found = _find_constant(json.loads(body, parse_constant=_NotFinite)) if len(body) <= BODY_BYTES else None
     except (ValueError, RecursionError):
         found = None
     if found is None:

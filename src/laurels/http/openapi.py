@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from laurels import __version__
+from laurels.core import limits
 from laurels.errors import OUTSIDE, Malformed
 from laurels.http.bodies import BoardUuid, PodId, Problem, ScoreItem, UserId, VerifyLine
 from laurels.http.call import Endpoint, Streamed
@@ -28,7 +29,7 @@ def build_openapi(addresses: Sequence["Address"]) -> bytes:
     paths: dict[str, dict[str, Any]] = {}
     for address in addresses:
         paths.setdefault(address.path, {})[address.method.lower()] = _operation(address, by_type, components)
-    return msgspec.json.encode(
+    return _plain_patterns(
         {
             "openapi": "3.1.0",
             "info": {
@@ -50,6 +51,11 @@ def build_openapi(addresses: Sequence["Address"]) -> bytes:
             "security": [{"bearer": []}, {"key": []}, {}],
         }
     )
+
+
+def _plain_patterns(document: dict[str, Any]) -> bytes:
+    """In JSON Schema `$` is the end and nothing else, and not every reader knows look-aheads."""
+    return msgspec.json.encode(document).replace(msgspec.json.encode(limits.END)[1:-1], b"$")
 
 
 def _types(endpoints: Iterable[Endpoint]) -> list[Any]:
@@ -108,7 +114,7 @@ def _idempotency_key() -> dict[str, Any]:
         "in": "header",
         "required": False,
         "description": "The same call with the same key takes effect once.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[!-~]+$"},
+        "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
     }
 
 

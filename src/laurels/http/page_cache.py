@@ -3,10 +3,12 @@
 from collections.abc import Hashable
 
 MAX_BYTES = 32 * 1024 * 1024
+# What a key and its place in the dict take, roughly: pages may be empty.
+ENTRY_BYTES = 500
 
 
 class PageCache:
-    """Bounded by bytes; when it is full it starts again, for what is asked for is soon there again."""
+    """Bounded by bytes, its own included; when it is full it starts again: what is asked for is soon back."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -19,8 +21,8 @@ class PageCache:
 
     def put(self, key: Hashable, revision: int, page: bytes) -> None:
         old = self._pages.pop(key, None)
-        self._bytes += len(page) - (len(old[1]) if old else 0)
+        self._bytes += ENTRY_BYTES + len(page) - (ENTRY_BYTES + len(old[1]) if old else 0)
         if self._bytes > self._max_bytes:
             self._pages.clear()
-            self._bytes = len(page)
+            self._bytes = ENTRY_BYTES + len(page)
         self._pages[key] = (revision, page)

@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from laurels.core import limits
 from laurels.errors import LaurelsError, Malformed
-from laurels.http.call import Endpoint, endpoint
+from laurels.http import guards
+from laurels.http.call import Endpoint, Guard, Handler
 from laurels.http.docs_page import render_docs
 from laurels.http.handlers import access, boards, operating, reads, scores, short
 from laurels.http.openapi import build_openapi
@@ -35,36 +36,53 @@ class Address(NamedTuple):
     endpoint: Endpoint
 
 
+def address(
+    tag: str,
+    method: str,
+    path: str,
+    guard: Guard,
+    handler: Handler,
+    *,
+    status: int = 200,
+    body_bytes: int = limits.BODY_BYTES,
+) -> Address:
+    return Address(tag, method, path, Endpoint(handler, guard, status=status, body_bytes=body_bytes))
+
+
 # The busiest first: the router tries them in this order.
 ADDRESSES = [
-    Address("Scores", "PUT", USER, endpoint(scores.put_score)),
-    Address("Scores", "POST", BOARD + "/scores", endpoint(scores.post_scores, body_bytes=limits.BATCH_BODY_BYTES)),
-    Address("Ranks", "GET", BOARD + "/top", endpoint(reads.get_top)),
-    Address("Ranks", "GET", USER + "/rank", endpoint(reads.get_rank)),
-    Address("Ranks", "GET", USER + "/around", endpoint(reads.get_around)),
-    Address("Ranks", "POST", BOARD + "/ranks", endpoint(reads.post_ranks, body_bytes=limits.BATCH_BODY_BYTES)),
-    Address("Ranks", "GET", BOARD + "/distribution", endpoint(reads.get_distribution)),
-    Address("Ranks", "GET", "/api/v1/users/{userId}/scores", endpoint(reads.get_user_scores)),
-    Address("Scores", "DELETE", USER, endpoint(scores.delete_user)),
-    Address("Scores", "GET", USER + "/history", endpoint(reads.get_history)),
-    Address("Scores", "GET", BOARD + "/events", endpoint(reads.get_events)),
-    Address("Boards", "POST", "/api/v1/leaderboards", endpoint(boards.post_board, status=201)),
-    Address("Boards", "GET", "/api/v1/leaderboards", endpoint(boards.get_boards)),
-    Address("Boards", "GET", BOARD, endpoint(boards.get_board)),
-    Address("Boards", "PATCH", BOARD, endpoint(boards.patch_board)),
-    Address("Boards", "DELETE", BOARD, endpoint(boards.delete_board)),
-    Address("Boards", "GET", BOARD + "/periods", endpoint(boards.get_periods)),
-    Address("Pods and keys", "POST", "/api/v1/pods", endpoint(access.post_pod, status=201)),
-    Address("Pods and keys", "GET", "/api/v1/pods", endpoint(access.get_pods)),
-    Address("Pods and keys", "POST", POD + "/keys", endpoint(access.post_key, status=201)),
-    Address("Pods and keys", "GET", POD + "/keys", endpoint(access.get_keys)),
-    Address("Pods and keys", "DELETE", POD + "/keys/{keyId}", endpoint(access.delete_key)),
-    Address("Short form", "POST", "/v1/scores", endpoint(short.post_short_score)),
-    Address("Short form", "GET", "/v1/scores", endpoint(short.get_short_scores)),
-    Address("Short form", "GET", "/v1/scores/{userId}", endpoint(short.get_short_score)),
-    Address("Operating", "GET", "/healthz", endpoint(operating.get_health)),
-    Address("Operating", "GET", "/readyz", endpoint(operating.get_ready)),
-    Address("Operating", "GET", "/api/v1/verify", endpoint(operating.get_verify)),
+    address("Scores", "PUT", USER, guards.board_writer, scores.put_score),
+    address(
+        "Scores", "POST", BOARD + "/scores", guards.board_writer, scores.post_scores, body_bytes=limits.BATCH_BODY_BYTES
+    ),
+    address("Ranks", "GET", BOARD + "/top", guards.board_reader, reads.get_top),
+    address("Ranks", "GET", USER + "/rank", guards.board_reader, reads.get_rank),
+    address("Ranks", "GET", USER + "/around", guards.board_reader, reads.get_around),
+    address(
+        "Ranks", "POST", BOARD + "/ranks", guards.board_reader, reads.post_ranks, body_bytes=limits.RANKS_BODY_BYTES
+    ),
+    address("Ranks", "GET", BOARD + "/distribution", guards.board_reader, reads.get_distribution),
+    address("Ranks", "GET", "/api/v1/users/{userId}/scores", guards.key, reads.get_user_scores),
+    address("Scores", "DELETE", USER, guards.board_writer, scores.delete_user),
+    address("Scores", "GET", USER + "/history", guards.board_pod_reader, reads.get_history),
+    address("Scores", "GET", BOARD + "/events", guards.board_writer, reads.get_events),
+    address("Boards", "POST", "/api/v1/leaderboards", guards.writer, boards.post_board, status=201),
+    address("Boards", "GET", "/api/v1/leaderboards", guards.known, boards.get_boards),
+    address("Boards", "GET", BOARD, guards.board_reader, boards.get_board),
+    address("Boards", "PATCH", BOARD, guards.board_writer, boards.patch_board),
+    address("Boards", "DELETE", BOARD, guards.board_writer, boards.delete_board),
+    address("Boards", "GET", BOARD + "/periods", guards.board_reader, boards.get_periods),
+    address("Pods and keys", "POST", "/api/v1/pods", guards.admin, access.post_pod, status=201),
+    address("Pods and keys", "GET", "/api/v1/pods", guards.admin, access.get_pods),
+    address("Pods and keys", "POST", POD + "/keys", guards.admin, access.post_key, status=201),
+    address("Pods and keys", "GET", POD + "/keys", guards.admin, access.get_keys),
+    address("Pods and keys", "DELETE", POD + "/keys/{keyId}", guards.admin, access.delete_key),
+    address("Short form", "POST", "/v1/scores", guards.default_board_writer, short.post_short_score),
+    address("Short form", "GET", "/v1/scores", guards.default_board_reader, short.get_short_scores),
+    address("Short form", "GET", "/v1/scores/{userId}", guards.default_board_reader, short.get_short_score),
+    address("Operating", "GET", "/healthz", guards.anyone, operating.get_health),
+    address("Operating", "GET", "/readyz", guards.anyone, operating.get_ready),
+    address("Operating", "GET", "/api/v1/verify", guards.admin, operating.get_verify),
 ]
 
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from laurels.core.board import Board
 from laurels.core.ids import new_key_id, new_secret
-from laurels.errors import Forbidden, LaurelsError, NotFound, Unauthenticated
+from laurels.errors import Forbidden, Invalid, LaurelsError, NotFound, Unauthenticated
 from laurels.ports import Clock, Key, Ledger, Pod, Role
 
 PREFIX = "lrl"
@@ -43,7 +43,12 @@ class Caller(Struct, frozen=True):
         self.require_key()
         if self.is_admin:
             if pod_id is None:
-                raise NotFound("pod_not_found", "An admin key belongs to no pod: name one as podId.", field="podId")
+                raise Invalid(
+                    "missing_field",
+                    "An admin key belongs to no pod: name one as podId.",
+                    field="podId",
+                    rule="required",
+                )
             return pod_id
         if pod_id not in {None, self.pod_id}:
             raise unknown_pod(pod_id)

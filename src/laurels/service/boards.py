@@ -102,13 +102,12 @@ class Boards:
             existing = self._boards.get(board.uuid)
             if existing is not None and _definition(existing) == _definition(board):
                 return existing
-            if len(self._boards) >= self._max_boards:
-                raise Conflict(
-                    "too_many_boards", f"There are {len(self._boards)} boards, as many as LAURELS_MAX_BOARDS allows."
-                )
+            owned = sum(other.pod_id == board.pod_id for other in self._boards.values())
+            if owned >= self._max_boards:
+                raise Conflict("too_many_boards", f"The pod has {owned} boards, as many as LAURELS_MAX_BOARDS allows.")
             created = await self._ledger.create_board(replace(board, created_at=self._clock.now_us()))
-            await self._follower.load(created)
             self._boards[created.uuid] = created
+            await self._follower.load(created)
             return created
 
     async def change(self, board: Board, fields: Mapping[str, Any], status: Status | None = None) -> Board:
@@ -156,13 +155,13 @@ def _definition(board: Board) -> dict[str, Any]:
 
 
 def _check_bounds(board: Board) -> None:
-    if board.start_at is not None and board.end_at is not None and board.start_at >= board.end_at:
+    if board.start_at is not None and board.end_at is not None and board.start_at > board.end_at:
         raise Invalid(
-            "start_after_end", "endTime must be after startTime.", field="endTime", rule="endTime > startTime"
+            "bounds_reversed", "endTime must not be before startTime.", field="endTime", rule="endTime >= startTime"
         )
     if board.min_score is not None and board.max_score is not None and board.min_score > board.max_score:
         raise Invalid(
-            "start_after_end",
+            "bounds_reversed",
             "maxScore must not be below minScore.",
             field="maxScore",
             rule="maxScore >= minScore",

@@ -17,6 +17,7 @@ log = structlog.get_logger()
 
 Progress = Callable[[int, int], None]
 RETRY_S = 1.0
+REFILLS = 5
 
 
 class Follower:
@@ -26,6 +27,8 @@ class Follower:
         self._lane = asyncio.Lock()
         self._loading = asyncio.Lock()
         self._healing: dict[int, asyncio.Task[None]] = {}
+        # Each board as it was loaded last: an event in flight may carry an older one.
+        self._latest: dict[int, Board] = {}
         self._ready = False
 
     @property
@@ -50,15 +53,23 @@ class Follower:
 
         progress(0, total)
         for board in boards:
+            self._latest[board.id] = board
             for period in board.periods:
                 await self._index.load(board.ranking(period.id), counted(self._ledger.rows(period.id)))
         self._ready = True
 
     async def load(self, board: Board) -> None:
-        """Build the rankings of one board anew, beside the live ones."""
-        async with self._loading:
+        """Build the rankings of a new or changed board, beside the live ones.
+
+        Where that fails the board says that it is catching up, and it is tried again until it works.
+        """
+        self._latest[board.id] = board
+        try:
+            await self._build(board.id)
+        except Exception:
+            log.exception("load_failed", board=board.uuid)
             for period in board.periods:
-                await self._index.load(board.ranking(period.id), self._ledger.rows(period.id))
+                await self._heal(board, board.ranking(period.id))
 
     async def apply(self, recorded: Iterable[tuple[Board, Row]]) -> dict[tuple[int, str], Placement]:
         """Bring recorded rows into the index; gives the ranks by (period, user).
@@ -75,7 +86,8 @@ class Follower:
                 rows = list(by_user.values())
                 try:
                     placed = await self._index.apply(ranking, rows, board.rank_style)
-                    await self._complete(ranking)
+                    if await self._complete(ranking):
+                        placed = await self._ranks_now(board, ranking, placed, list(by_user))
                 except Exception:
                     log.exception("index_behind", board=board.uuid, rows=len(rows))
                     await self._heal(board, ranking)
@@ -92,22 +104,46 @@ class Follower:
     async def _heal(self, board: Board, ranking: Ranking) -> None:
         await self._index.drop(ranking)
         if board.id not in self._healing:
-            task = asyncio.create_task(self._load_until_done(board), name=f"heal {board.uuid}")
+            task = asyncio.create_task(self._build_until_done(board.id), name=f"heal {board.uuid}")
             self._healing[board.id] = task
             task.add_done_callback(lambda _: self._healing.pop(board.id, None))
 
-    async def _load_until_done(self, board: Board) -> None:
+    async def _build_until_done(self, board_id: int) -> None:
         while True:
             try:
-                await self.load(board)
+                await self._build(board_id)
             except Exception:
-                log.exception("load_failed", board=board.uuid, retry_s=RETRY_S)
+                log.exception("load_failed", board=self._latest[board_id].uuid, retry_s=RETRY_S)
                 await asyncio.sleep(RETRY_S)
             else:
-                log.info("index_healed", board=board.uuid)
+                log.info("index_healed", board=self._latest[board_id].uuid)
                 return
 
-    async def _complete(self, ranking: Ranking) -> None:
-        wanted = self._index.shortage(ranking)
-        if wanted:
-            await self._index.refill(ranking, await self._ledger.best_rows(ranking, wanted))
+    async def _build(self, board_id: int) -> None:
+        async with self._loading:
+            board = self._latest[board_id]
+            for period in board.periods:
+                await self._index.load(board.ranking(period.id), self._ledger.rows(period.id))
+
+    async def _complete(self, ranking: Ranking) -> bool:
+        """Refill a trimmed ranking while it is short; gives whether it was."""
+        refilled = False
+        # Once is enough, unless the ranking is built anew in between.
+        for _ in range(REFILLS):
+            shortage = self._index.shortage(ranking)
+            if shortage is None:
+                break
+            best = await self._ledger.best_rows(ranking, shortage.wanted)
+            await self._index.refill(ranking, shortage, best)
+            refilled = True
+        return refilled
+
+    async def _ranks_now(
+        self, board: Board, ranking: Ranking, placed: list[Placement], user_ids: list[str]
+    ) -> list[Placement]:
+        """The ranks after a refill, which may have brought some of the users back."""
+        places = await self._index.places(ranking, user_ids, board.rank_style)
+        return [
+            Placement(before.before, place.rank if place else None)
+            for before, place in zip(placed, places, strict=True)
+        ]

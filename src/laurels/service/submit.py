@@ -12,6 +12,7 @@ from laurels.core.board import Board, Status
 from laurels.core.ids import new_event_id
 from laurels.core.instants import to_datetime
 from laurels.core.limits import AHEAD_US, METADATA_BYTES, METADATA_DEPTH
+from laurels.core.scores import Standing
 from laurels.errors import Conflict, Invalid, LaurelsError
 from laurels.ports import Act, Clock, Event, Ledger, Placement, Recorded
 from laurels.service.access import Caller
@@ -40,6 +41,7 @@ class RankState(StrEnum):
 
     RANKED = "ranked"
     OUTSIDE_CAPACITY = "outside_capacity"
+    REMOVED = "removed"
     CATCHING_UP = "catching_up"
 
 
@@ -49,7 +51,7 @@ class Accepted(Struct, frozen=True):
     outcome: Recorded
     event_id: str
     user_id: str
-    score: float
+    score: float | None
     previous_score: float | None
     rank: int | None
     previous_rank: int | None
@@ -179,8 +181,8 @@ def canonical_metadata(metadata: dict[str, Any] | None) -> str | None:
     """Equal metadata give equal texts. Raises if it is over its limits."""
     if metadata is None:
         return None
-    encoded = msgspec.json.encode(metadata, order="sorted")
-    if len(encoded) > METADATA_BYTES or _depth(metadata) > METADATA_DEPTH:
+    encoded = b"" if _is_deeper(metadata, METADATA_DEPTH) else msgspec.json.encode(metadata, order="sorted")
+    if not encoded or len(encoded) > METADATA_BYTES:
         raise Invalid(
             "metadata_too_large",
             f"metadata is at most {METADATA_BYTES} bytes of JSON, nested at most {METADATA_DEPTH} deep.",
@@ -190,12 +192,12 @@ def canonical_metadata(metadata: dict[str, Any] | None) -> str | None:
     return encoded.decode()
 
 
-def _depth(value: Any) -> int:
-    if isinstance(value, dict):
-        return 1 + max((_depth(each) for each in value.values()), default=0)
-    if isinstance(value, list):
-        return 1 + max((_depth(each) for each in value), default=0)
-    return 0
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Looks no deeper than it has to, so that no nesting is too much for it."""
+    if not isinstance(value, dict | list):
+        return False
+    children = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in children)
 
 
 def _answer(event: Event, written: Written | LaurelsError) -> Accepted | LaurelsError:
@@ -217,16 +219,18 @@ def _answer(event: Event, written: Written | LaurelsError) -> Accepted | Laurels
         outcome=written.record.outcome,
         event_id=event.event_id,
         user_id=event.user_id,
-        score=standing.score if standing else 0.0,
+        score=standing.score if standing else None,
         previous_score=before.score if before else None,
         rank=placement.after if placement else None,
         previous_rank=placement.before if placement else None,
-        rank_state=_rank_state(placement),
+        rank_state=_rank_state(standing, placement),
         updated_at=event.received_at,
     )
 
 
-def _rank_state(placement: Placement | None) -> RankState:
+def _rank_state(standing: Standing | None, placement: Placement | None) -> RankState:
+    if standing is None:
+        return RankState.REMOVED
     if placement is None:
         return RankState.CATCHING_UP
     return RankState.RANKED if placement.after is not None else RankState.OUTSIDE_CAPACITY

@@ -122,7 +122,8 @@ def _insert_event(connection: sqlite3.Connection, event: Event) -> Recorded:
     user_id, score, at, stamped, metadata = connection.execute(
         SQL["find_event"], (event.board.id, event.event_id)
     ).fetchone()
-    same_time = event.stamped if stamped else not event.stamped and at == event.at
+    # Where the server's clock gave the time, a repetition has another; an export that comes back has the same.
+    same_time = at == event.at if not event.stamped else bool(stamped)
     same = same_time and (user_id, score, metadata) == (event.user_id, event.score, event.metadata)
     return Recorded.DUPLICATE if same else Recorded.CONFLICT
 

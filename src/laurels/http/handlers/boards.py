@@ -6,9 +6,9 @@ from typing import Any
 from msgspec import UNSET
 
 from laurels.core.board import GLOBAL, Board, Status
-from laurels.core.instants import to_datetime, to_us
+from laurels.core.instants import LAST_US, to_datetime, to_us
 from laurels.core.windows import WINDOWS, Period
-from laurels.errors import Invalid
+from laurels.errors import Invalid, Unavailable
 from laurels.http.bodies import (
     BoardAnswer,
     BoardChange,
@@ -31,7 +31,6 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
     A server key creates in its own pod; an admin names the `podId`. Repeating the call with the same `UUID` (or
     `Idempotency-Key`) and the same definition gives the board that is there.
     """
-    call.caller.require_writer()
     body = call.body
     pod_id = call.caller.require_pod(body.pod_id)
     _check_choices("windows", body.windows, WINDOWS, "window_not_available")
@@ -51,8 +50,8 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
         public=body.public,
         windows=tuple(body.windows),
         segments=tuple(body.segments),
-        start_at=_instant(body.start_time),
-        end_at=_instant(body.end_time),
+        start_at=None if body.start_time is None else _instant(body.start_time, "startTime"),
+        end_at=None if body.end_time is None else _instant(body.end_time, "endTime"),
         created_at=0,
         metadata=body.metadata,
     )
@@ -76,12 +75,12 @@ async def get_boards(call: Call[BoardsQuery, None]) -> BoardsAnswer:
 
 async def get_board(call: Call[NoQuery, None]) -> BoardAnswer:
     """Read a board"""
-    return await _answer(call.laurels, call.laurels.boards.to_read(call.caller, call.board_uuid))
+    return await _answer(call.laurels, call.board)
 
 
 async def get_periods(call: Call[NoQuery, None]) -> PeriodsAnswer:
     """A board's periods"""
-    board = call.laurels.boards.to_read(call.caller, call.board_uuid)
+    board = call.board
     return PeriodsAnswer(uuid=board.uuid, periods=[_period(period) for period in board.periods])
 
 
@@ -91,7 +90,7 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
     Only the fields that are sent change; null removes a limit. `status` moves forward by hand: ACTIVE starts a
     scheduled board now, ENDED ends it now, ARCHIVED puts it away. Rule, order, ties, windows and segments stay.
     """
-    board = call.laurels.boards.to_write(call.caller, call.board_uuid)
+    board = call.board
     body = call.body
     _check_unchanged(board, body)
     sent: dict[str, Any] = {
@@ -102,10 +101,10 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
     }
     if body.metadata is not UNSET:
         canonical_metadata(body.metadata)
-    for name, moment in (("start_at", body.start_time), ("end_at", body.end_time)):
-        sent[name] = moment if moment is UNSET or moment is None else to_us(moment)
-    for name, score in (("min_score", body.min_score), ("max_score", body.max_score)):
-        sent[name] = score if score is UNSET or score is None else exact_score(score, name)
+    for name, field, moment in (("start_at", "startTime", body.start_time), ("end_at", "endTime", body.end_time)):
+        sent[name] = moment if moment is UNSET or moment is None else _instant(moment, field)
+    for name, field, score in (("min_score", "minScore", body.min_score), ("max_score", "maxScore", body.max_score)):
+        sent[name] = score if score is UNSET or score is None else exact_score(score, field)
     fields = {name: value for name, value in sent.items() if value is not UNSET}
     status = None if body.status is UNSET else body.status
     return await _answer(call.laurels, await call.laurels.boards.change(board, fields, status))
@@ -113,7 +112,7 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
 
 async def delete_board(call: Call[NoQuery, None]) -> BoardAnswer:
     """Archive a board: it can still be read, takes no more scores, and leaves the lists"""
-    board = call.laurels.boards.to_write(call.caller, call.board_uuid)
+    board = call.board
     return await _answer(call.laurels, await call.laurels.boards.change(board, {}, Status.ARCHIVED))
 
 
@@ -139,8 +138,15 @@ async def _answer(laurels: Laurels, board: Board) -> BoardAnswer:
         public=board.public,
         metadata=board.metadata,
         created_at=to_datetime(board.created_at),
-        total_users=await laurels.reads.count(board) if laurels.is_loaded else None,
+        total_users=await _total_users(laurels, board),
     )
+
+
+async def _total_users(laurels: Laurels, board: Board) -> int | None:
+    try:
+        return await laurels.reads.count(board)
+    except Unavailable:
+        return None
 
 
 def _period(period: Period) -> PeriodAnswer:
@@ -184,8 +190,16 @@ def _bound(score: float | None, name: str) -> float | None:
     return None if score is None else exact_score(score, name)
 
 
-def _instant(moment: datetime | None) -> int | None:
-    return None if moment is None else to_us(moment)
+def _instant(moment: datetime, field: str) -> int:
+    us = to_us(moment)
+    if not 0 <= us <= LAST_US:
+        raise Invalid(
+            "timestamp_out_of_range",
+            f"{field} must lie between the years 1970 and 9999, in UTC.",
+            field=field,
+            rule="1970-01-01T00:00:00Z <= time <= 9999-12-31T23:59:59.999999Z",
+        )
+    return us
 
 
 def _moment(us: int | None) -> datetime | None:

@@ -40,7 +40,7 @@ RETRIEVED_AT = b',"retrievedAt":'
 
 async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
     """The best users, from an offset on"""
-    board = call.laurels.boards.to_read(call.caller, call.board_uuid)
+    board = call.board
     selection, offset, limit = _selection(call.query), call.query.offset, call.query.limit
     ranking, revision = call.laurels.reads.revision(board, selection)
     key = (ranking, selection.style, offset, limit)
@@ -57,7 +57,7 @@ async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
 
 async def get_rank(call: Call[SelectionQuery, None]) -> RankAnswer:
     """A user's rank, score and percentile"""
-    board = call.laurels.boards.to_read(call.caller, call.board_uuid)
+    board = call.board
     found = await call.laurels.reads.rank(board, _selection(call.query), call.user_id)
     return RankAnswer(
         uuid=board.uuid,
@@ -72,7 +72,7 @@ async def get_rank(call: Call[SelectionQuery, None]) -> RankAnswer:
 
 async def get_around(call: Call[AroundQuery, None]) -> AroundAnswer:
     """A user's own row and its neighbours, in order"""
-    board = call.laurels.boards.to_read(call.caller, call.board_uuid)
+    board = call.board
     query = call.query
     page = await call.laurels.reads.around(board, _selection(query), call.user_id, query.above, query.below)
     return AroundAnswer(uuid=board.uuid, users=[_entry(place) for place in page.places], total_users=page.total)
@@ -84,7 +84,7 @@ async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
     `rank` is the place in the whole ranking, `position` the place among the users asked for. Both are numbered in
     the same style.
     """
-    board = call.laurels.boards.to_read(call.caller, call.board_uuid)
+    board = call.board
     friends, missing = await call.laurels.reads.ranks(board, _selection(call.query), call.body.user_ids)
     return RanksAnswer(
         uuid=board.uuid,
@@ -108,7 +108,7 @@ async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionA
     Exact counts in buckets of equal width from the lowest to the highest score, and the deciles. Scores too close to
     be told apart give fewer buckets than asked for.
     """
-    board = call.laurels.boards.to_read(call.caller, call.board_uuid)
+    board = call.board
     spread = await call.laurels.reads.distribution(board, _selection(call.query), call.query.buckets)
     return DistributionAnswer(
         uuid=board.uuid,
@@ -123,7 +123,7 @@ async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionA
 
 async def get_history(call: Call[PageQuery, None]) -> HistoryAnswer:
     """A user's events on a board, last arrived first"""
-    board = call.laurels.boards.to_read_with_key(call.caller, call.board_uuid)
+    board = call.board
     before, limit = decode_cursor(call.query.cursor), call.query.limit
     events = await call.laurels.reads.history(board, call.user_id, before, limit)
     return HistoryAnswer(
@@ -146,7 +146,7 @@ async def get_history(call: Call[PageQuery, None]) -> HistoryAnswer:
 
 async def get_events(call: Call[PageQuery, None]) -> EventsAnswer:
     """All events of a board in the order of arrival: for export"""
-    board = call.laurels.boards.to_write(call.caller, call.board_uuid)
+    board = call.board
     after, limit = decode_cursor(call.query.cursor) or 0, call.query.limit
     events = await call.laurels.reads.events(board, after, limit)
     return EventsAnswer(

@@ -37,7 +37,7 @@ async def put_score(call: Call[NoQuery, ScoreUpdate]) -> ScoreAnswer:
     after the score is durable and ranked. Send an `eventId` (or an `Idempotency-Key`) to be able to repeat the call
     safely: it is counted once.
     """
-    board = call.laurels.boards.to_write(call.caller, call.board_uuid)
+    board = call.board
     accepted = await call.laurels.submissions.submit(
         board, to_submission(call.user_id, call.body, call.idempotency_key)
     )
@@ -61,7 +61,7 @@ async def post_scores(call: Call[NoQuery, ScoreBatch]) -> BatchAnswer:
     One result an item, in order; a bad item is refused and does not spoil the rest. With an `Idempotency-Key`, an
     item without an `eventId` gets one that follows from the key and its place in the list.
     """
-    board = call.laurels.boards.to_write(call.caller, call.board_uuid)
+    board = call.board
     key = call.idempotency_key
     items = [_read_item(raw, None if key is None else f"{key}#{number}") for number, raw in enumerate(call.body.scores)]
     answers = await call.laurels.submissions.submit_many(board, items)
@@ -81,7 +81,7 @@ async def delete_user(call: Call[NoQuery, None]) -> RemovedAnswer:
     What the user scored so far no longer counts, and stays visible in the history as voided. What comes later
     starts anew; events that were counted before are not counted again when they are repeated.
     """
-    board = call.laurels.boards.to_write(call.caller, call.board_uuid)
+    board = call.board
     await call.laurels.submissions.remove_user(call.caller, board, call.user_id, call.idempotency_key)
     return RemovedAnswer(uuid=board.uuid, user_id=call.user_id, removed=True)
 

@@ -1,6 +1,5 @@
 """The short form: three calls on the default board, for whoever needs no more."""
 
-from laurels.core.board import DEFAULT_BOARD
 from laurels.http.bodies import NoQuery, ShortEntry, ShortInfo, ShortScore, ShortTop, ShortUser
 from laurels.http.call import Call
 from laurels.service.reads import Selection
@@ -11,7 +10,7 @@ TOP = 10
 
 async def post_short_score(call: Call[NoQuery, ShortScore]) -> ShortUser:
     """Add points to a user of the default board"""
-    board = call.laurels.boards.to_write(call.caller, DEFAULT_BOARD)
+    board = call.board
     event_id = call.body.event_id or call.idempotency_key
     submission = Submission(call.body.user_id, call.body.points, event_id=event_id)
     accepted = await call.laurels.submissions.submit(board, submission)
@@ -20,7 +19,7 @@ async def post_short_score(call: Call[NoQuery, ShortScore]) -> ShortUser:
 
 async def get_short_scores(call: Call[NoQuery, None]) -> ShortTop:
     """The ten best users of the default board"""
-    board = call.laurels.boards.to_read(call.caller, DEFAULT_BOARD)
+    board = call.board
     page = await call.laurels.reads.top(board, Selection(), 0, TOP)
     data = [
         ShortEntry(user_id=place.user_id, user_name=place.user_id, rank=place.rank, score=place.score)
@@ -31,6 +30,6 @@ async def get_short_scores(call: Call[NoQuery, None]) -> ShortTop:
 
 async def get_short_score(call: Call[NoQuery, None]) -> ShortUser:
     """A user's score and rank on the default board"""
-    board = call.laurels.boards.to_read(call.caller, DEFAULT_BOARD)
+    board = call.board
     found = await call.laurels.reads.rank(board, Selection(), call.user_id)
     return ShortUser(user_info=ShortInfo(user_id=found.place.user_id, score=found.place.score, rank=found.place.rank))
