@@ -233,5 +233,5 @@ def test_the_admin_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Pat
         assert path.read_text().strip() == key
         server.kill()
     path.write_text("\n")
-    empty = laurels("serve", data_dir=tmp_path)
+    empty = laurels("serve", data_dir=tmp_path, port=str(free_port()))
     assert (empty.returncode, "delete it to get a new one" in empty.stderr) == (2, True)

@@ -65,7 +65,7 @@ BODIES: list[tuple[str, int, str, str | None]] = [
     ("[1]", 400, "not_an_object", None),
     ("5", 400, "not_an_object", None),
     ("null", 400, "not_an_object", None),
-    ('{"score": 1, "metadata": ' + '{"a":' * 5000 + "1" + "}" * 5000 + "}", 400, "too_deep", None),
+    ('{"score": 1, "metadata": {"a": ' + "[" * 30_000 + "]" * 30_000 + "}}", 400, "too_deep", None),
     ('{"score": 1, "metadata": {"a": "' + "x" * 70_000 + '"}}', 413, "body_too_large", None),
 ]
 

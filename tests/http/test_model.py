@@ -54,7 +54,7 @@ def test_every_read_equals_the_model(
         if rng.random() < 0.5:
             put_one(api, board, model, *sent.pop())
         else:
-            size = rng.randrange(1, 12)
+            size = rng.randrange(1, 60)
             post_many(api, board, model, sent[:size])
             sent = sent[size:]
         # The same page again and again while scores arrive.

@@ -8,6 +8,7 @@ from laurels.adapters.sqlite import SqliteLedger
 from laurels.core.board import Board
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Rule
+from laurels.errors import LaurelsError
 from laurels.ports import Event, Ledger, Pod
 
 
@@ -23,7 +24,11 @@ class FakeClock:
 
 async def open_sqlite(folder: Path, clock: FakeClock | None = None) -> SqliteLedger:
     ledger = SqliteLedger(folder / "laurels.db", clock or FakeClock())
-    await ledger.open()
+    try:
+        await ledger.open()
+    except LaurelsError:
+        await ledger.close()
+        raise
     await ledger.create_pod(Pod("pod", "Pod", 0))
     return ledger
 
