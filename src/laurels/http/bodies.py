@@ -43,6 +43,7 @@ Timestamp = Annotated[
     Meta(tz=True, description="RFC 3339 with a zone; at most five minutes ahead of the server's clock."),
 ]
 Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339 with a zone.")]
+Instant = Annotated[datetime, Meta(tz=True)]
 Capacity = Annotated[int, Meta(ge=1, le=limits.CAPACITY, description="Only the best N are ranked.")]
 Metadata = Annotated[
     dict[str, Any],
@@ -204,7 +205,7 @@ class ScoreAnswer(Answer):
     rank: int | None
     previous_rank: int | None
     previous_score: float | None
-    updated_at: datetime
+    updated_at: Instant
     event_id: str
     duplicate: Annotated[bool, Meta(description="The eventId was already counted; nothing changed.")]
     rank_state: Annotated[RankState, Meta(description="Why `rank` is there, or null.")]
@@ -229,14 +230,14 @@ class Entry(Answer):
     user_id: str
     rank: int
     score: float
-    timestamp: datetime
+    timestamp: Instant
 
 
 class TopAnswer(Answer):
     uuid: str = field(name="UUID")
     users: list[Entry]
     total_users: int
-    retrieved_at: datetime
+    retrieved_at: Instant
 
 
 class RankAnswer(Answer):
@@ -244,7 +245,7 @@ class RankAnswer(Answer):
     user_id: str
     rank: int
     score: float
-    timestamp: datetime
+    timestamp: Instant
     percentile: Annotated[
         float,
         Meta(ge=0, le=100, description="The share of ranked users whose score is not better, in percent."),
@@ -284,8 +285,8 @@ class DistributionAnswer(Answer):
 class HistoryEvent(Answer):
     event_id: str
     score: float
-    timestamp: datetime
-    received_at: datetime
+    timestamp: Instant
+    received_at: Instant
     voided: Annotated[bool, Meta(description="No longer counts: the user was removed after it.")]
     metadata: dict[str, Any] | None
 
@@ -301,7 +302,7 @@ class BoardEvent(Answer):
     event_id: str
     user_id: str
     score: float
-    timestamp: datetime
+    timestamp: Instant
     metadata: dict[str, Any] | None
 
 
@@ -319,7 +320,7 @@ class UserScoreEntry(Answer):
     period: str
     score: float
     rank: Annotated[int | None, Meta(description="null: outside the board's capacity.")]
-    timestamp: datetime
+    timestamp: Instant
 
 
 class UserScoresAnswer(Answer):
@@ -336,9 +337,9 @@ class RemovedAnswer(Answer):
 class PeriodAnswer(Answer):
     window: str
     period: str
-    start_time: datetime | None
-    end_time: datetime | None
-    next_reset: datetime | None
+    start_time: Instant | None
+    end_time: Instant | None
+    next_reset: Instant | None
 
 
 class PeriodsAnswer(Answer):
@@ -358,13 +359,13 @@ class BoardAnswer(Answer):
     windows: list[str]
     segments: list[str]
     periods: Annotated[list[PeriodAnswer], Meta(description="Each window's current period.")]
-    start_time: datetime | None
-    end_time: datetime | None
+    start_time: Instant | None
+    end_time: Instant | None
     min_score: float | None
     max_score: float | None
     public: bool
     metadata: dict[str, Any] | None
-    created_at: datetime
+    created_at: Instant
     total_users: Annotated[int | None, Meta(description="null while the index is being loaded.")]
 
 
@@ -376,7 +377,7 @@ class BoardsAnswer(Answer):
 class PodAnswer(Answer):
     pod_id: str
     name: str
-    created_at: datetime
+    created_at: Instant
 
 
 class PodsAnswer(Answer):
@@ -387,7 +388,7 @@ class KeyAnswer(Answer):
     key_id: str
     role: Role
     label: str | None
-    created_at: datetime
+    created_at: Instant
 
 
 class NewKeyAnswer(KeyAnswer):

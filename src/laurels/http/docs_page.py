@@ -35,7 +35,7 @@ def _operation(path: str, method: str, operation: dict[str, Any], document: dict
         parts.append("<h4>Parameters</h4>" + _table(rows))
     if "requestBody" in operation:
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        parts.append("<h4>Body</h4>" + _fields(schema, document))
+        parts.append("<h4>Body</h4>" + _fields(schema, document, note_required=True))
     for status, response in operation["responses"].items():
         if status.startswith("2"):
             (content,) = response["content"].values()
@@ -48,17 +48,17 @@ def _operation(path: str, method: str, operation: dict[str, Any], document: dict
     )
 
 
-def _fields(schema: dict[str, Any], document: dict[str, Any]) -> str:
+def _fields(schema: dict[str, Any], document: dict[str, Any], *, note_required: bool = False) -> str:
     resolved = _resolve(schema, document)
     properties = resolved.get("properties")
     if properties is None:
         return f"<p><code>{_text(_type(schema, document))}</code></p>"
-    required = set(resolved.get("required", []))
+    required = set(resolved.get("required", [])) if note_required else set()
     rows = [
         (name, _type(each, document), each, "required" if name in required else "") for name, each in properties.items()
     ]
     nested = [
-        f"<h5>{_text(name)}</h5>{_fields({'$ref': '#/components/schemas/' + name}, document)}"
+        f"<h5>{_text(name)}</h5>" + _fields(each["items"], document, note_required=note_required)
         for each in properties.values()
         if (name := _named_item(each, document)) is not None
     ]

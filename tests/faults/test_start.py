@@ -1,0 +1,44 @@
+"""While the index is being loaded the socket answers, and never with a wrong rank."""
+
+import time
+from pathlib import Path
+
+import httpx
+from support.running import ADMIN_KEY, RunningServer
+
+USERS = 60_000
+TOP = "/api/v1/leaderboards/default/top?limit=3"
+
+
+def test_a_server_that_is_loading_says_so(tmp_path: Path) -> None:
+    with RunningServer(tmp_path) as server:
+        with server.client() as client:
+            for first in range(0, USERS, 10_000):
+                scores = [{"userId": f"u{n}", "score": n} for n in range(first, first + 10_000)]
+                assert client.post("/api/v1/leaderboards/default/scores", json={"scores": scores}).status_code == 200
+            expected = client.get(TOP).json()["users"]
+        server.kill()
+        server.start(wait=False)
+        refused = watch_until_ready(server, expected)
+    assert refused > 0
+
+
+def watch_until_ready(server: RunningServer, expected: list[dict[str, object]]) -> int:
+    """Reads and writes all the time; gives how many reads were refused before the first was answered."""
+    refused = 0
+    with server.client(ADMIN_KEY) as client:
+        while True:
+            try:
+                read = client.get(TOP)
+            except httpx.TransportError:
+                time.sleep(0.01)
+                continue
+            if read.status_code == 200:
+                assert read.json()["users"] == expected
+                assert client.get("/readyz").status_code == 200
+                return refused
+            refused += 1
+            assert (read.status_code, read.json()["code"], read.headers["Retry-After"]) == (503, "starting", "1")
+            write = client.put("/api/v1/leaderboards/default/users/late", json={"score": -1, "eventId": "late"})
+            assert write.status_code == 200 or write.json()["code"] == "starting"
+            assert client.get("/healthz").status_code == 200
