@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import httpx
+
 from support.running import ADMIN_KEY, RunningServer
 
 USERS = 60_000
