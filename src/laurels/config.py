@@ -113,9 +113,19 @@ def read_admin_key(settings: Settings) -> str:
         return _check_admin_key(settings.admin_key, "LAURELS_ADMIN_KEY")
     path = settings.admin_key_path
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_data_dir(path.parent)
         _write_secret(path)
     return _check_admin_key(path.read_text("utf-8").strip(), f"{path} (delete it to get a new one)")
+
+
+def make_data_dir(folder: Path) -> None:
+    """For its owner only: it has every player's scores, and a key."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Invalid(
+            "wrong_format", f"{folder} can't be the data folder: {error.strerror}.", field="LAURELS_DATA_DIR"
+        ) from error
 
 
 def _write_secret(path: Path) -> None:
@@ -174,6 +184,10 @@ def _check_together(settings: Settings) -> None:
             "The index is memory://, so --workers must be 1.",
             field="LAURELS_WORKERS",
             rule="1 with memory://",
+        )
+    if settings.url is not None and not settings.url.startswith(("http://", "https://")):
+        raise Invalid(
+            "wrong_format", f"{settings.url!r} must begin with http:// or https://.", field="LAURELS_URL", rule="a URL"
         )
     if settings.log_level not in {"debug", "info", "warning", "error"}:
         raise Invalid("not_a_choice", "The log level is debug, info, warning or error.", field="LAURELS_LOG_LEVEL")

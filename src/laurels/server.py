@@ -13,6 +13,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from laurels.config import Settings
+from laurels.errors import Unavailable
 from laurels.http.protocol import BoundedProtocol
 from laurels.http.routes import build_app
 from laurels.service.follower import Progress
@@ -105,7 +106,15 @@ def listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Accepted connections inherit it. Without it the body of an answer waits up to 40 ms for the ACK of its head.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    listening.bind((host, port))
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise Unavailable(
+            "address_taken",
+            f"Can't listen on {host}:{port}: {error.strerror}. Choose another address with --host and --port "
+            "(LAURELS_HOST, LAURELS_PORT).",
+        ) from error
     listening.listen(BACKLOG)
     return listening
 

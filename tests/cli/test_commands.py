@@ -83,7 +83,7 @@ def test_from_import_to_export(data_dir: Path, tmp_path: Path) -> None:
     again = laurels("import", "default", str(as_csv), data_dir=data_dir)
     assert (again.returncode, "0 accepted, 3 already there" in again.stderr) == (0, True), again.stderr
     check = laurels("verify", data_dir=data_dir)
-    assert (check.returncode, check.stdout) == (0, "2 users checked, 0 differences.\n")
+    assert (check.returncode, check.stdout) == (0, "Users checked: 2. Differences: 0.\n")
 
 
 def test_no_line_stops_an_import(data_dir: Path, tmp_path: Path) -> None:
@@ -187,7 +187,12 @@ def test_another_server_by_its_url(server: RunningServer, new_board: NewBoard, t
     assert done.returncode == 0
     assert json.loads(laurels("top", board, "--json", *reach, data_dir=tmp_path).stdout)[0]["userId"] == "ada"
     wrong = laurels("top", board, "--url", server.url, data_dir=tmp_path)
-    assert (wrong.returncode, "Name a key" in wrong.stderr) == (4, True)
+    assert (wrong.returncode, "To see others, send a key" in wrong.stderr) == (4, True)
+    assert laurels("top", "default", "--url", server.url, data_dir=tmp_path).returncode == 0
+    wrong = laurels("top", "--url", "127.0.0.1:1", data_dir=tmp_path)
+    assert (wrong.returncode, "http://" in wrong.stderr) == (2, True)
+    wrong = laurels("top", "--url", "http://127.0.0.1:1", data_dir=tmp_path)
+    assert (wrong.returncode, "http://127.0.0.1:1" in wrong.stderr) == (5, True)
     wrong = laurels("top", board, "--url", server.url, "--key", "wrong", data_dir=tmp_path)
     assert (wrong.returncode, wrong.stderr) == (4, "laurels: This key is not known, or was revoked.\n")
     missing = laurels("top", str(uuid4()), *reach, data_dir=tmp_path)
@@ -215,7 +220,7 @@ def test_one_data_folder_has_one_server_which_stops_when_asked(tmp_path: Path) -
         assert second.returncode == 5
         assert f"is in use by {first.url}" in second.stderr
         taken = laurels("serve", data_dir=tmp_path / "other", port=str(first.port))
-        assert (taken.returncode, "Address already in use" in taken.stderr) == (1, True)
+        assert (taken.returncode, "already in use. Choose another" in taken.stderr) == (5, True), taken.stderr
         assert first.terminate() == 0
     assert laurels("verify", data_dir=tmp_path).returncode == 0
 
@@ -235,3 +240,24 @@ def test_the_admin_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Pat
     path.write_text("\n")
     empty = laurels("serve", data_dir=tmp_path, port=str(free_port()))
     assert (empty.returncode, "delete it to get a new one" in empty.stderr) == (2, True)
+
+
+def test_names_are_shown_as_they_are_and_scores_to_the_last_digit(tmp_path: Path) -> None:
+    laurels("migrate", data_dir=tmp_path)
+    scores = {"[bold]m": 9007199254740991, "[/red]x": 1000000000000000.5, "plain": 3}
+    lines = "\n".join(json.dumps({"userId": user, "score": score}) for user, score in scores.items())
+    assert laurels("import", "default", data_dir=tmp_path, stdin=lines).returncode == 0
+    shown = laurels("top", data_dir=tmp_path).stdout.splitlines()
+    assert [line.split()[:3] for line in shown[1:]] == [
+        ["1", "[bold]m", "9007199254740991"],
+        ["2", "[/red]x", "1000000000000000.5"],
+        ["3", "plain", "3"],
+    ]
+
+
+def test_a_key_that_is_named_is_the_one_that_is_used(data_dir: Path) -> None:
+    laurels("pods", "create", "chess", data_dir=data_dir)
+    key = laurels("keys", "create", "chess", "--role", "client", data_dir=data_dir).stdout.strip()
+    for arguments, code in ((["pods", "list"], 4), (["top", "default"], 0)):
+        assert laurels(*arguments, "--key", key, data_dir=data_dir).returncode == code
+    assert laurels("top", "--key", "wrong", data_dir=data_dir).returncode == 4

@@ -18,7 +18,7 @@ ALLOWED = {
     "config": {"core", "errors"},
     "wiring": {"adapters", "config", "ports", "service"},
     "http": {"core", "ports", "errors", "service", "http", "__version__"},
-    "server": {"config", "http", "service", "wiring"},
+    "server": {"config", "errors", "http", "service", "wiring"},
     "cli": {"cli", "config", "core", "errors", "server", "wiring", "__version__"},
 }
 

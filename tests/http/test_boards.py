@@ -49,7 +49,10 @@ def test_a_board_without_a_uuid_gets_one_and_an_idempotency_key_makes_it_only_on
     assert api.post("/api/v1/leaderboards", json=body, headers=headers).json()["UUID"] == once
     assert api.post("/api/v1/leaderboards", json=body).json()["UUID"] != once
     problem(
-        api.post("/api/v1/leaderboards", json=body | {"ties": "latest"}, headers=headers), 409, "board_exists", "UUID"
+        api.post("/api/v1/leaderboards", json=body | {"ties": "latest"}, headers=headers),
+        409,
+        "board_exists",
+        "Idempotency-Key",
     )
 
 

@@ -15,6 +15,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve.serve)
 app.command()(serve.migrate)
@@ -48,10 +49,12 @@ def main() -> None:
         typer.echo(f"laurels: {error.message}", err=True)
         sys.exit(OUTSIDE[type(error)].exit_code)
     except httpx.TransportError as error:
-        typer.echo(f"laurels: the server can't be reached: {error}", err=True)
+        where = f" at {error.request.url.copy_with(path='/')}" if error._request else ""  # noqa: SLF001 - else it raises
+        typer.echo(f"laurels: the server{where} can't be reached: {error}", err=True)
         sys.exit(5)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
-        typer.echo(f"laurels: {error}", err=True)
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"laurels: {where}{error.strerror or error}", err=True)
         sys.exit(1)

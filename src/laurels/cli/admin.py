@@ -8,11 +8,13 @@ from urllib.parse import quote
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from laurels.cli.connect import call, connect
 from laurels.cli.serve import DataDir, option
 from laurels.config import Settings, read_settings
 from laurels.core.ids import new_key_id
+from laurels.core.scores import EXACT_LIMIT
 
 pods = typer.Typer(help="Tenants: a game or a team with its own boards and keys.", no_args_is_help=True)
 keys = typer.Typer(help="Keys of a pod.", no_args_is_help=True)
@@ -42,11 +44,15 @@ def show(rows: list[dict[str, Any]], columns: list[str], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, ensure_ascii=False))
         return
+    if not rows:
+        typer.echo("Nothing yet.", err=True)
+        return
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in {"rank", "score"} else "left")
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
+        # As Text: a player may be called "[bold]".
+        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
     Console().print(table)
 
 
@@ -123,4 +129,6 @@ def revoke_key(
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < EXACT_LIMIT else repr(value)
+    return str(value)

@@ -17,7 +17,7 @@ import httpx
 from laurels.cli.progress import show_progress
 from laurels.config import Settings
 from laurels.core.ids import new_secret
-from laurels.errors import OUTSIDE, LaurelsError, Unauthenticated, Unavailable
+from laurels.errors import OUTSIDE, LaurelsError, Unavailable
 from laurels.server import Server
 from laurels.wiring import running_server
 
@@ -28,7 +28,7 @@ TIMEOUT_S = 60
 async def connect(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
     url = settings.url or running_server(settings)
     if url:
-        async with _client(url, _key(settings)) as client:
+        async with _client(url, settings.key or _admin_key(settings)) as client:
             yield client
     elif url is None:
         async with _own_server(settings) as client:
@@ -64,22 +64,19 @@ def error_of(response: httpx.Response) -> LaurelsError:
         return Unavailable("internal", f"The server answered {response.status_code}: {response.text[:200]}")
 
 
-def _key(settings: Settings) -> str:
-    if settings.key or settings.admin_key:
-        return settings.key or settings.admin_key or ""
+def _admin_key(settings: Settings) -> str | None:
+    if settings.admin_key:
+        return settings.admin_key
     try:
-        return settings.admin_key_path.read_text("utf-8").strip()
+        return settings.admin_key_path.read_text("utf-8").strip() or None
     except OSError:
-        raise Unauthenticated(
-            "key_required",
-            f"Name a key with --key or LAURELS_KEY: there is none at {settings.admin_key_path}.",
-        ) from None
+        return None
 
 
-def _client(url: str, key: str, transport: httpx.AsyncHTTPTransport | None = None) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=TIMEOUT_S, transport=transport
-    )
+def _client(url: str, key: str | None, transport: httpx.AsyncHTTPTransport | None = None) -> httpx.AsyncClient:
+    # Without any key there are still the public boards.
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, transport=transport)
 
 
 @contextlib.asynccontextmanager
@@ -89,7 +86,7 @@ async def _own_server(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
             "ledger_unavailable",
             f"There is no ledger at {settings.ledger_path}, and no server was named with --url.",
         )
-    admin_key = new_secret()
+    admin_key = _admin_key(settings) or new_secret()
     ready = asyncio.Event()
     with tempfile.TemporaryDirectory(prefix="laurels-") as folder:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -105,7 +102,7 @@ async def _own_server(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
                 await serving
                 raise Unavailable("stopping", "The server stopped before it was ready.")
             transport = httpx.AsyncHTTPTransport(uds=str(Path(folder) / "socket"))
-            async with _client("http://laurels", admin_key, transport) as client:
+            async with _client("http://laurels", settings.key or admin_key, transport) as client:
                 yield client
         finally:
             loaded.cancel()

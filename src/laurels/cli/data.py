@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from laurels.cli.serve import DataDir
 from laurels.cli.transfer import Format, Importer, guess_format, write_events
 from laurels.config import Settings
 from laurels.core.ids import new_key_id
+from laurels.errors import Invalid
 
 Board = Annotated[str, typer.Argument(help="The board's UUID.")]
 FileFormat = Annotated[Format | None, typer.Option("--format", help="Default: by the file's name, else ndjson.")]
@@ -48,7 +50,7 @@ def verify(url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: 
     if as_json:
         typer.echo(json.dumps(last))
     else:
-        typer.echo(f"{last['checkedUsers']} users checked, {last['differences']} differences.")
+        typer.echo(f"Users checked: {last['checkedUsers']}. Differences: {last['differences']}.")
     if last["differences"]:
         raise typer.Exit(DIFFERENT)
 
@@ -104,7 +106,7 @@ async def _verify(settings: Settings, as_json: bool) -> dict[str, Any]:
                 if "fault" in last:
                     typer.echo(line if as_json else _sentence(last))
                 else:
-                    advance(last["checkedUsers"], None)
+                    advance(last["checkedUsers"], last["totalUsers"])
     if not last.get("done"):
         raise httpx.RemoteProtocolError("the check ended early")
     return last
@@ -130,19 +132,26 @@ async def _export(settings: Settings, board: str, output: Path | None, file_form
                 if page["nextCursor"] is None:
                     break
                 page = await call(client, "GET", path, params={"limit": 1000, "cursor": page["nextCursor"]})
-    typer.echo(f"{done} events exported.", err=True)
+    typer.echo(f"Events exported: {done}.", err=True)
 
 
 async def _import(settings: Settings, board: str, source: Path | None, file_format: Format, run_id: str) -> int:
-    typer.echo(f"Importing into {board}, run id {run_id}.", err=True)
+    if source is None and sys.stdin.isatty():
+        raise Invalid("missing_field", "Name a FILE to import, or pipe one in.", field="FILE")
     path = f"/api/v1/leaderboards/{quote(board, safe='')}/scores"
     importer = Importer(run_id, lambda text: typer.echo(text, err=True))
     with sys.stdin.buffer if source is None else source.open("rb") as stream:
-        async with connect(settings) as client:
-            with show_progress("Importing lines") as advance:
-                for batch in importer.batches(stream, file_format):
-                    answer = await call(client, "POST", path, content=batch.body, headers=JSON, tries=PATIENT)
-                    importer.take(batch, answer["results"])
-                    advance(importer.done, None)
+        size = None if source is None else os.fstat(stream.fileno()).st_size
+        typer.echo(f"Importing into {board}, run id {run_id}.", err=True)
+        try:
+            async with connect(settings) as client:
+                with show_progress("Importing bytes" if size else "Importing lines") as advance:
+                    for batch in importer.batches(stream, file_format):
+                        answer = await call(client, "POST", path, content=batch.body, headers=JSON, tries=PATIENT)
+                        importer.take(batch, answer["results"])
+                        advance(stream.tell() if size else importer.done, size)
+        except BaseException:
+            typer.echo(f"{importer.summary} It did not finish: repeat it with --run-id {run_id}.", err=True)
+            raise
     typer.echo(importer.summary, err=True)
     return importer.refused

@@ -73,12 +73,13 @@ async def _serve(settings: Settings) -> None:
         server = Server(settings, admin_key, advance, ready)
         server.stop_on_signals()
         await server.serve(listening, address)
+        typer.echo("Laurels has stopped.", err=True)
 
 
 def _welcome(settings: Settings, address: str) -> None:
     where = "LAURELS_ADMIN_KEY" if settings.admin_key else settings.admin_key_path.resolve()
     typer.echo(f"Laurels is ready at {address}  (API: {address}/docs)", err=True)
-    typer.echo(f"  ledger     {settings.ledger}", err=True)
+    typer.echo(f"  ledger     {settings.ledger_path.resolve()}", err=True)
     typer.echo(f"  admin key  {where}", err=True)
 
 

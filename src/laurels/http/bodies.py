@@ -80,7 +80,6 @@ class ScoreBatch(Body):
         Meta(
             min_length=1,
             max_length=limits.BATCH_ITEMS,
-            extra_json_schema={"items": {"$ref": "#/components/schemas/ScoreItem"}},
         ),
     ]
 
@@ -205,7 +204,7 @@ class ScoreAnswer(Answer):
     rank: int | None
     previous_rank: int | None
     previous_score: float | None
-    updated_at: Instant
+    updated_at: Annotated[datetime, Meta(tz=True, description="When the server took this call.")]
     event_id: str
     duplicate: Annotated[bool, Meta(description="The eventId was already counted; nothing changed.")]
     rank_state: Annotated[RankState, Meta(description="Why `rank` is there, or null.")]
@@ -213,7 +212,7 @@ class ScoreAnswer(Answer):
 
 class ScoreResult(Answer):
     user_id: str | None
-    status: Annotated[str, Meta(pattern="^(accepted|duplicate|refused)$")]
+    status: Literal["accepted", "duplicate", "refused"]
     score: float | None = None
     rank: int | None = None
     event_id: str | None = None
@@ -404,7 +403,7 @@ class HealthAnswer(Answer):
 
 
 class ReadyAnswer(Answer):
-    status: Annotated[str, Meta(pattern="^(ready|not_ready)$")]
+    status: Literal["ready", "not_ready"]
     dependencies: Annotated[dict[str, str], Meta(description="'ok', or why not, for each.")]
 
 
@@ -440,5 +439,6 @@ class VerifyLine(Answer, omit_defaults=True):
     expected: str | None = None
     found: str | None = None
     checked_users: int | None = None
+    total_users: int | None = None
     differences: int | None = None
     done: bool | None = None

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from laurels.core.board import Board
-from laurels.errors import Invalid, LaurelsError, Malformed, Slow, TooLarge, Unauthenticated, WrongMediaType
+from laurels.errors import Invalid, LaurelsError, Malformed, NotFound, Slow, TooLarge, Unauthenticated, WrongMediaType
 from laurels.http.bodies import IdempotencyKey, UserId
 from laurels.http.decode import decode_body, decode_texts, decode_value
 from laurels.http.page_cache import PageCache
@@ -61,6 +61,12 @@ class Call(Generic[Q, B]):
 
     def path(self, name: str) -> str:
         return str(self._request.path_params[name])
+
+    @property
+    def board_uuid(self) -> str:
+        if not self.path("UUID"):
+            raise NotFound("no_such_address", "The address names no board. The calls are listed at /docs.")
+        return self.path("UUID")
 
 
 class Answered(Generic[B]):

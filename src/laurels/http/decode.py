@@ -10,6 +10,7 @@ import msgspec
 
 from laurels.core.limits import BODY_BYTES
 from laurels.errors import Invalid, LaurelsError, Malformed
+from laurels.http.wording import reword
 
 T = TypeVar("T")
 
@@ -35,12 +36,14 @@ _CODES = (
 )
 
 
-def decode_body(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
+def decode_body(body: bytes, decoder: "msgspec.json.Decoder[T]", noun: str = "body") -> T:
     """A typed value from JSON bytes. `Malformed` if it is no JSON object, `Invalid` if a value breaks a rule."""
+    if not body:
+        raise Malformed("invalid_json", f"The {noun} is empty. Send a JSON object.", rule="JSON in UTF-8")
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _from_msgspec(error) from None
+        raise _from_msgspec(error, decoder.type, noun=noun) from None
     except RecursionError:
         raise Malformed("too_deep", "The body nests too deeply.", rule="nested at most a few hundred deep") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -52,7 +55,7 @@ def decode_texts(texts: dict[str, str], kind: type[T]) -> T:
     try:
         return msgspec.convert(texts, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise _from_msgspec(error) from None
+        raise _from_msgspec(error, kind) from None
 
 
 def decode_value(value: Any, kind: Any, name: str) -> Any:
@@ -60,7 +63,7 @@ def decode_value(value: Any, kind: Any, name: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _from_msgspec(error, name) from None
+        raise _from_msgspec(error, kind, name) from None
 
 
 def encode_cursor(position: int) -> str:
@@ -86,7 +89,7 @@ def decode_cursor(cursor: str | None) -> int | None:
     )
 
 
-def _from_msgspec(error: msgspec.ValidationError, name: str = "") -> LaurelsError:
+def _from_msgspec(error: msgspec.ValidationError, kind: Any, name: str = "", *, noun: str = "body") -> LaurelsError:
     match = _AT.match(str(error))
     assert match is not None
     what = match["what"]
@@ -95,10 +98,10 @@ def _from_msgspec(error: msgspec.ValidationError, name: str = "") -> LaurelsErro
         path = f"{path}.{named[1]}"
     field = path.lstrip(".") or None
     if field is None and what.startswith("Expected `object`"):
-        return Malformed("not_an_object", f"The body must be a JSON object. {what}.", rule="a JSON object")
+        return Malformed("not_an_object", f"The {noun} must be a JSON object.", rule="a JSON object")
     code = next((code for start, code in _CODES if what.startswith(start)), "wrong_type")
-    rule = what[0].lower() + what[1:]
-    return Invalid(code, f"{field or 'The value'}: {rule}.", field=field, rule=rule)
+    rule = reword(what, kind, field)
+    return Invalid(code, f"{field or 'The value'}: {rule}{'' if rule.endswith('?') else '.'}", field=field, rule=rule)
 
 
 def _from_bad_json(body: bytes, error: Exception) -> LaurelsError:

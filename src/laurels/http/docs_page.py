@@ -58,17 +58,17 @@ def _fields(schema: dict[str, Any], document: dict[str, Any], *, note_required: 
         (name, _type(each, document), each, "required" if name in required else "") for name, each in properties.items()
     ]
     nested = [
-        f"<h5>{_text(name)}</h5>" + _fields(each["items"], document, note_required=note_required)
+        f"<h5>{_text(name)}</h5>" + _fields(each.get("items", each), document, note_required=note_required)
         for each in properties.values()
-        if (name := _named_item(each, document)) is not None
+        if (name := _named_object(each.get("items", each), document)) is not None
     ]
     return _table(rows) + "".join(nested)
 
 
-def _named_item(schema: dict[str, Any], document: dict[str, Any]) -> str | None:
-    """The name of the objects in a list, which get a table of their own."""
-    reference = schema.get("items", {}).get("$ref")
-    if reference is None or "properties" not in _resolve(schema["items"], document):
+def _named_object(schema: dict[str, Any], document: dict[str, Any]) -> str | None:
+    """The name of an object that gets a table of its own."""
+    reference = schema.get("$ref")
+    if reference is None or "properties" not in _resolve(schema, document):
         return None
     return str(reference).rpartition("/")[2]
 
@@ -93,7 +93,7 @@ def _notes(schema: dict[str, Any], note: str) -> str:
     if "maxItems" in flat:
         notes.append(f"{flat.get('minItems', 0)} to {flat['maxItems']} items")
     if schema.get("default") is not None:
-        notes.append(f"default `{schema['default']}`")
+        notes.append(f"default `{msgspec.json.encode(schema['default']).decode()}`")
     if "description" in flat:
         notes.append(flat["description"])
     return "; ".join(notes)
@@ -106,10 +106,12 @@ def _type(schema: dict[str, Any], document: dict[str, Any]) -> str:
     resolved = _resolve(schema, document)
     if "enum" in resolved:
         return " | ".join(str(each) for each in resolved["enum"])
+    if name := _named_object(schema, document):
+        return name
     kind = str(resolved.get("type", "any"))
     if kind == "array":
         item = resolved.get("items", {})
-        return f"list of {_named_item(schema, document) or _type(item, document)}"
+        return f"list of {_named_object(item, document) or _type(item, document)}"
     return "timestamp" if resolved.get("format") == "date-time" else kind
 
 

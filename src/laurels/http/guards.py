@@ -30,15 +30,15 @@ def admin(call: AnyCall) -> None:
 
 
 def board_reader(call: AnyCall) -> None:
-    call.board = call.laurels.boards.to_read(call.caller, call.path("UUID"))
+    call.board = call.laurels.boards.to_read(call.caller, call.board_uuid)
 
 
 def board_pod_reader(call: AnyCall) -> None:
-    call.board = call.laurels.boards.to_read_with_key(call.caller, call.path("UUID"))
+    call.board = call.laurels.boards.to_read_with_key(call.caller, call.board_uuid)
 
 
 def board_writer(call: AnyCall) -> None:
-    call.board = call.laurels.boards.to_write(call.caller, call.path("UUID"))
+    call.board = call.laurels.boards.to_write(call.caller, call.board_uuid)
 
 
 def default_board_reader(call: AnyCall) -> None:

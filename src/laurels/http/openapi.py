@@ -9,6 +9,7 @@ import msgspec
 from laurels import __version__
 from laurels.core import limits
 from laurels.errors import OUTSIDE, Malformed
+from laurels.http import guards
 from laurels.http.bodies import BoardUuid, PodId, Problem, ScoreItem, UserId, VerifyLine
 from laurels.http.call import Endpoint, Streamed
 from laurels.http.problems import MEDIA_TYPE
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 REF = "#/components/schemas/{name}"
 PATH_PARTS: dict[str, Any] = {"UUID": BoardUuid, "userId": UserId, "podId": PodId, "keyId": str}
+TAKE_IDEMPOTENCY_KEY = {"put_score", "post_scores", "post_short_score", "delete_user", "post_board", "post_key"}
 _TITLES = {outside.http_status: outside.title for outside in OUTSIDE.values()}
 
 
@@ -26,6 +28,8 @@ def build_openapi(addresses: Sequence["Address"]) -> bytes:
     types = _types(endpoints)
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     by_type = dict(zip(map(str, types), schemas, strict=True))
+    # The items of a batch are read one by one, so the type of the list does not tell theirs.
+    components["ScoreBatch"]["properties"]["scores"]["items"] = {"$ref": REF.format(name="ScoreItem")}
     paths: dict[str, dict[str, Any]] = {}
     for address in addresses:
         paths.setdefault(address.path, {})[address.method.lower()] = _operation(address, by_type, components)
@@ -77,7 +81,7 @@ def _operation(address: "Address", by_type: dict[str, Any], components: dict[str
     }
     if called.description:
         operation["description"] = called.description
-    if address.method in {"PUT", "POST", "DELETE"} and address.path != "/api/v1/pods":
+    if called.handler.__name__ in TAKE_IDEMPOTENCY_KEY:
         operation["parameters"].append(_idempotency_key())
     if called.body_type is not None:
         schema = by_type[str(called.body_type)]
@@ -139,6 +143,8 @@ REF_PROBLEM = {"$ref": REF.format(name="Problem")}
 
 
 def _error_statuses(address: "Address") -> list[int]:
+    if address.endpoint.guard is guards.anyone:
+        return [422, 503]
     statuses = {401, 422, 503}
     if "{" in address.path:
         statuses |= {OUTSIDE[Malformed].http_status, 403, 404}
@@ -146,7 +152,7 @@ def _error_statuses(address: "Address") -> list[int]:
         statuses |= {403, 404}
     if address.endpoint.body_type is not None:
         statuses |= {400, 408, 413, 415}
-    if address.method != "GET":
+    if address.method != "GET" and address.endpoint.guard is not guards.board_reader:
         statuses |= {403, 404, 409, 429}
     if address.path == "/api/v1/verify":
         statuses |= {429}

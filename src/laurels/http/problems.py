@@ -45,12 +45,14 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
     """The framework's own errors: no such address, or not with this method."""
     assert isinstance(error, HTTPException)
     if error.status_code == http.HTTPStatus.NOT_FOUND:
-        return problem_response(NotFound("no_such_address", f"There is nothing at {request.url.path}."))
+        return problem_response(
+            NotFound("no_such_address", f"There is nothing at {request.url.path}. The calls are listed at /docs.")
+        )
     problem = Problem(
         type="about:blank",
-        title=http.HTTPStatus(error.status_code).phrase,
+        title="Not with this method",
         status=error.status_code,
-        detail=f"{request.method} is not possible at {request.url.path}.",
+        detail=f"{request.method} is not possible at {request.url.path}: use {(error.headers or {}).get('Allow')}.",
         code="method_not_allowed",
         retryable=False,
     )

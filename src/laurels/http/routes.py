@@ -1,5 +1,6 @@
 """The map of the API: every address, its handler, and the application that serves them."""
 
+import html
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple
@@ -134,8 +135,8 @@ def _documents(openapi: bytes) -> list[Route]:
         return Response(openapi, media_type="application/json")
 
     async def get_docs(request: Request) -> Response:
-        del request
-        return HTMLResponse(docs)
+        address = html.escape(f"{request.url.scheme}://{request.url.netloc}")
+        return HTMLResponse(docs.replace("{{address}}", address))
 
     async def get_root(request: Request) -> Response:
         del request

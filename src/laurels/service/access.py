@@ -36,7 +36,7 @@ class Caller(Struct, frozen=True):
     def require_writer(self) -> None:
         self.require_key()
         if self.role is Role.CLIENT:
-            raise Forbidden("role_forbidden", "A client key can only read. Writing needs a server key.")
+            raise Forbidden("role_forbidden", "A client key can only read ranks. This needs a server key.")
 
     def require_pod(self, pod_id: str | None) -> str:
         """The pod that a call is about: the key's own, or for an admin the one that is named."""

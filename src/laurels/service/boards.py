@@ -60,7 +60,7 @@ class Boards:
         caller.require_key()
         board = self.to_read(caller, board_uuid)
         if not caller.is_admin and board.pod_id != caller.pod_id:
-            raise Forbidden("role_forbidden", "Only keys of the board's own pod may read this.")
+            raise Forbidden("role_forbidden", "Only keys of the board's own pod may do this.")
         return board
 
     def to_write(self, caller: Caller, board_uuid: str) -> Board:
@@ -93,6 +93,7 @@ class Boards:
     async def create(self, board: Board, idempotency_key: str | None) -> Board:
         """Idempotent: the same definition under the same UUID (or Idempotency-Key) gives the board that is there."""
         self._follower.require_ready()
+        from_key = not board.uuid and idempotency_key is not None
         if not board.uuid:
             name = f"{board.pod_id}/{idempotency_key}"
             made = uuid.uuid5(_NAMESPACE, name) if idempotency_key is not None else uuid.uuid4()
@@ -102,6 +103,12 @@ class Boards:
             existing = self._boards.get(board.uuid)
             if existing is not None and _definition(existing) == _definition(board):
                 return existing
+            if existing is not None and from_key:
+                raise Conflict(
+                    "board_exists",
+                    "This Idempotency-Key made a board with another definition before. That one stays.",
+                    field="Idempotency-Key",
+                )
             owned = sum(other.pod_id == board.pod_id for other in self._boards.values())
             if owned >= self._max_boards:
                 raise Conflict("too_many_boards", f"The pod has {owned} boards, as many as LAURELS_MAX_BOARDS allows.")

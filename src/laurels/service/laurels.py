@@ -79,6 +79,10 @@ class Laurels:
             ledger = error.message
         return {"ledger": ledger, "index": "ok" if self.is_loaded else "loading"}
 
+    async def count_rows(self) -> int:
+        """How many rows a check will look at."""
+        return await self._ledger.count_rows()
+
     async def verify(self) -> AsyncIterator[Checked]:
         """Check every board, one run at a time. See service/verify.py."""
         if self._verifying.locked():

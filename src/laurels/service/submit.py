@@ -206,7 +206,8 @@ def _answer(event: Event, written: Written | LaurelsError) -> Accepted | Laurels
     if written.record.outcome is Recorded.CONFLICT:
         return Conflict(
             "event_conflict",
-            f"The eventId {event.event_id!r} was used before with another payload. The first stays.",
+            f"The eventId {event.event_id!r} (or the Idempotency-Key in its place) was used before with another "
+            "payload. The first stays.",
             field="eventId",
         )
     main = {period.id for period in event.board.periods if period.window == event.board.windows[0]}

@@ -31,7 +31,7 @@ class SqliteLedger:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise Unavailable("ledger_unavailable", f"SQLite {sqlite3.sqlite_version} is too old; 3.37 is needed.")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock.acquire()
         except OSError as error:
             raise Unavailable("ledger_unavailable", f"{self.path.parent} can't be used: {error}") from error

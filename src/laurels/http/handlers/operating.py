@@ -29,10 +29,10 @@ async def get_verify(call: Call[NoQuery, None]) -> Streamed:
     checks = call.laurels.verify()
     # The first stretch is checked before the answer begins, so that a refusal still is a proper error.
     first = await anext(checks, None)
-    return Streamed(_verify_lines(first, checks))
+    return Streamed(_verify_lines(first, checks, await call.laurels.count_rows()))
 
 
-async def _verify_lines(first: Checked | None, rest: AsyncIterator[Checked]) -> AsyncIterator[VerifyLine]:
+async def _verify_lines(first: Checked | None, rest: AsyncIterator[Checked], total: int) -> AsyncIterator[VerifyLine]:
     users = differences = 0
     checked = first
     while checked is not None:
@@ -47,6 +47,7 @@ async def _verify_lines(first: Checked | None, rest: AsyncIterator[Checked]) -> 
                 expected=each.expected,
                 found=each.found,
             )
-        yield VerifyLine(checked_users=users)
+        if checked.users:
+            yield VerifyLine(checked_users=users, total_users=total)
         checked = await anext(rest, None)
-    yield VerifyLine(checked_users=users, differences=differences, done=True)
+    yield VerifyLine(checked_users=users, total_users=total, differences=differences, done=True)

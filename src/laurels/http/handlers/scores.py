@@ -98,7 +98,7 @@ def to_submission(user_id: str, update: ScoreUpdate, event_id: str | None) -> Su
 
 def _read_item(raw: msgspec.Raw, event_id: str | None) -> Submission | LaurelsError:
     try:
-        item = decode_body(bytes(raw), _item)
+        item = decode_body(bytes(raw), _item, "item")
     except LaurelsError as error:
         return error
     return to_submission(item.user_id, item, event_id)
@@ -107,7 +107,7 @@ def _read_item(raw: msgspec.Raw, event_id: str | None) -> Submission | LaurelsEr
 def _result(accepted: Accepted) -> ScoreResult:
     return ScoreResult(
         user_id=accepted.user_id,
-        status=accepted.outcome.value,
+        status="duplicate" if accepted.outcome is Recorded.DUPLICATE else "accepted",
         score=accepted.score,
         rank=accepted.rank,
         event_id=accepted.event_id,

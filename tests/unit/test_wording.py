@@ -1,0 +1,59 @@
+"""Errors say what was wrong and what would be right, in words of this API."""
+
+import msgspec
+import pytest
+
+from laurels.errors import LaurelsError
+from laurels.http.bodies import BoardRequest, KeyRequest, RanksRequest, ScoreItem, TopQuery
+from laurels.http.decode import decode_body, decode_texts
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "detail"),
+    [
+        (ScoreItem, '{"userId": "a", "score": "5"}', "score: expected a number, got a string."),
+        (ScoreItem, '{"userId": "a", "score": null}', "score: expected a number, got null."),
+        (ScoreItem, '{"userId": "a", "score": 1, "eventId": 5}', "eventId: expected a string or null, got an integer."),
+        (ScoreItem, '{"userId": "a"}', "score: missing."),
+        (ScoreItem, '{"userId": "", "score": 1}', "userId: expected at least 1 characters."),
+        (ScoreItem, '{"userId": "a\\u0000", "score": 1}', "userId: expected a string without control characters."),
+        (
+            ScoreItem,
+            '{"userId": "a", "scores": 1}',
+            "scores: unknown; did you mean score? There is: score, timestamp, eventId, metadata, userId.",
+        ),
+        (
+            ScoreItem,
+            '{"userId": "a", "score": 1, "timestamp": "2026-01-01T00:00:00"}',
+            "timestamp: expected a timestamp with a zone, as 2026-11-15T09:00:00Z.",
+        ),
+        (BoardRequest, '{"name": "x", "rule": "max"}', "rule: 'max' is not one of increment, best, latest."),
+        (
+            BoardRequest,
+            '{"name": "x", "UUID": "a b"}',
+            "UUID: expected a string of letters, digits, '.', '_' and '-', with a letter or digit first.",
+        ),
+        (KeyRequest, '{"role": "king"}', "role: 'king' is not one of client, server."),
+        (RanksRequest, '{"userIds": []}', "userIds: expected at least 1 items."),
+        (RanksRequest, "[]", "The body must be a JSON object."),
+        (RanksRequest, "", "The body is empty. Send a JSON object."),
+    ],
+)
+def test_what_a_bad_body_is_told(kind: type, body: str, detail: str) -> None:
+    with pytest.raises(LaurelsError) as caught:
+        decode_body(body.encode(), msgspec.json.Decoder(kind))
+    assert caught.value.message == detail
+
+
+@pytest.mark.parametrize(
+    ("texts", "detail"),
+    [
+        ({"limit": "abc"}, "limit: expected an integer, got a string."),
+        ({"limit": "0"}, "limit: expected an integer >= 1."),
+        ({"ranking": "x"}, "ranking: 'x' is not one of ordinal, competition, dense."),
+    ],
+)
+def test_what_a_bad_query_is_told(texts: dict[str, str], detail: str) -> None:
+    with pytest.raises(LaurelsError) as caught:
+        decode_texts(texts, TopQuery)
+    assert caught.value.message == detail
