@@ -113,6 +113,25 @@ class IndexMachine(RuleBasedStateMachine):
         assert refused in {"", "catching_up"}
         run(self.refill())
 
+    @rule(seed=st.integers(0, 1000), count=st.integers(1, 60))
+    def refill_from_a_ledger_that_is_ahead(self, seed: int, count: int) -> None:
+        """Leaders leave while many others have moved in the ledger and not yet in the index."""
+        rng = random.Random(seed)
+        leaders = [place.user_id for place in self.everybody()[:count]]
+        for user in leaders:
+            self.commit(user, None)
+        leaving = [self.ledger[user] for user in leaders]
+        spread = rng.choice([40, 2000])
+        for user in rng.sample(USERS, rng.randrange(len(USERS))):
+            self.commit(user, Standing(float(rng.randrange(-spread, spread)), rng.randrange(3)))
+        run(self.apply(leaving))
+        self.check_inside()
+        behind = list(self.ledger.values())
+        rng.shuffle(behind)
+        for start in range(0, len(behind), 20):
+            run(self.apply(behind[start : start + 20]))
+            self.check_inside()
+
     @rule(row=rows)
     def load_while_a_row_arrives(self, row: Row) -> None:
         run(self.load(row))

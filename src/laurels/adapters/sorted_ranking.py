@@ -89,6 +89,9 @@ class SortedRanking:
             version, key = self._held.get(row.user_id, (0, None))
             if row.version > version or (row.version == version and key == OUTSIDE):
                 self._put(row.user_id, row.version, self._key_of(row))
+        if self._boundary is not None:
+            # The ledger may be ahead: others may have passed users that are held here with an older row.
+            self._cut(self._keys.bisect_right(self._boundary))
         if complete and self._outside:
             # The ledger has no score of them any more; the rows that say so are on their way.
             for user_id, (version, key) in self._held.items():
@@ -189,7 +192,11 @@ class SortedRanking:
         capacity = self.ranking.capacity
         if capacity is None or len(self._keys) <= capacity + 2 * self._reserve:
             return
-        keep = capacity + self._reserve
+        self._cut(capacity + self._reserve)
+        self._boundary = self._keys[-1]
+
+    def _cut(self, keep: int) -> None:
+        """Put all but the first `keep` outside."""
         for key in self._keys[keep:]:
             user_id = key[SCORE_BYTES * 2 :].decode()
             self._held[user_id] = (self._held[user_id][0], OUTSIDE)
@@ -197,7 +204,6 @@ class SortedRanking:
             if self._distinct is not None:
                 self._distinct.remove(key[:SCORE_BYTES])
         del self._keys[keep:]
-        self._boundary = self._keys[-1]
 
     def _offset_of(self, user_id: str) -> int | None:
         key = self._held.get(user_id, (0, None))[1]
