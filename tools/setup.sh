@@ -14,11 +14,12 @@ fi
 
 if [ ! -x .venv/bin/pip ]; then
     say "making a virtual environment in .venv"
-    if ! "$python" -m venv --clear .venv 2>/dev/null; then
+    if ! "$python" -m venv --clear .venv >/dev/null 2>&1; then
         if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
             say "Python's venv module is missing: installing Debian's python3-venv"
+            export DEBIAN_FRONTEND=noninteractive
             apt-get -qq update
-            apt-get -qq install -y python3-venv >/dev/null
+            apt-get -qq install -y python3-venv >/dev/null 2>&1
             "$python" -m venv --clear .venv
         else
             say "Python's venv module is missing. Install it (on Debian and Ubuntu: python3-venv) and try again."
