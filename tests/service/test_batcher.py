@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
-from laurels.core.board import Board
+from laurels.core.board import Board, Ranking, RankStyle
 from laurels.errors import LaurelsError, TooMany, Unavailable
-from laurels.ports import Event, Record, Recorded
+from laurels.ports import Event, Placement, Record, Recorded, Row
 from laurels.service.laurels import Laurels
 from laurels.service.submit import Accepted, Submission
 from support.ledgers import FakeClock
@@ -155,5 +156,35 @@ def test_closing_finishes_what_was_taken_and_refuses_what_is_new(tmp_path: Path)
             ledger.gate.set()
             await closing
             assert (await write).score == 1
+
+    asyncio.run(run())
+
+
+def test_a_fault_of_the_index_does_not_stop_the_lane(tmp_path: Path) -> None:
+    """Even if it can't be dropped: these senders are told, the next ones are served."""
+
+    class Broken(MemoryIndex):
+        broken = False
+
+        async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> list[Placement]:
+            if self.broken:
+                raise ConnectionError("gone")
+            return await super().apply(ranking, rows, style)
+
+        async def drop(self, ranking: Ranking) -> None:
+            if self.broken:
+                raise ConnectionError("gone")
+            await super().drop(ranking)
+
+    async def run() -> None:
+        index = Broken()
+        async with running(tmp_path, index=index) as laurels:
+            board = default_board(laurels)
+            index.broken = True
+            with pytest.raises(Unavailable, match="was stored"):
+                await laurels.submissions.submit(board, Submission("ada", 1, event_id="e1"))
+            index.broken = False
+            answer = await laurels.submissions.submit(board, Submission("ada", 1, event_id="e2"))
+            assert (answer.score, answer.rank) == (2, 1)
 
     asyncio.run(run())

@@ -129,7 +129,12 @@ class Batcher:
     async def _finish(self, pieces: list[_Piece], events: list[Event], records: list[Record] | LaurelsError) -> None:
         """Rank what was recorded, and answer."""
         answers: Iterator[Written | LaurelsError]
-        answers = repeat(records) if isinstance(records, LaurelsError) else iter(await self._rank(events, records))
+        try:
+            answers = repeat(records) if isinstance(records, LaurelsError) else iter(await self._rank(events, records))
+        except Exception:
+            # As in `_record`; here the events are stored.
+            log.exception("rank_failed", events=len(events))
+            answers = repeat(Unavailable("internal", "The score was stored, its rank is not known. The log says why."))
         for piece in pieces:
             piece.answer(list(islice(answers, len(piece.events))))
         for event in events:
