@@ -30,7 +30,7 @@ from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
 from laurels.http.protocol import BoundedProtocol
 from laurels.http.routes import build_app
-from laurels.server import listen
+from laurels.server import listen, settle_memory
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
@@ -222,6 +222,7 @@ CONNECTIONS = 32
 def serve_laurels(folder: Path, pipe: Any) -> None:
     async def work(laurels: Laurels) -> Figures:
         await laurels.load()
+        settle_memory()
         await serve(build_app(laurels), pipe)
         return {}
 

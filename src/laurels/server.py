@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -89,6 +90,7 @@ class Server:
             self.error = error
             self.stop()
         else:
+            settle_memory()
             self._ready()
 
 
@@ -98,6 +100,12 @@ class _QuietServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def settle_memory() -> None:
+    """What was loaded stays: the garbage collector need not look through millions of entries again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def listen(host: str, port: int) -> socket.socket:
