@@ -8,14 +8,17 @@ LaurelsError
 ├── Unauthenticated    a key is needed, or this one is not known
 ├── Forbidden          the key is known and its role may not do this
 ├── NotFound           no such thing, or none that this caller may see
+├── WrongMethod        the address exists, and not with this method
 ├── Conflict           it contradicts what is stored
 ├── TooMany            this caller asks for more than its share
 ├── Slow               the request did not arrive in time
-└── Unavailable        Laurels can't do it now; trying again later is right
+├── Unavailable        Laurels can't do it now; trying again later is right
+└── InternalError      a fault of ours
 
 A `code` is stable and listed in CODES; texts may improve at any time.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -61,6 +64,10 @@ class NotFound(LaurelsError):
     pass
 
 
+class WrongMethod(LaurelsError):
+    allowed: Sequence[str] = ()
+
+
 class Conflict(LaurelsError):
     pass
 
@@ -79,6 +86,10 @@ class Unavailable(LaurelsError):
     retry_after_s = 1
 
 
+class InternalError(LaurelsError):
+    pass
+
+
 class Outside(NamedTuple):
     """What an error is to those who can't catch it."""
 
@@ -95,10 +106,12 @@ OUTSIDE: dict[type[LaurelsError], Outside] = {
     Unauthenticated: Outside(401, "A valid key is needed", 4),
     Forbidden: Outside(403, "This key may not do that", 4),
     NotFound: Outside(404, "Not found", 3),
+    WrongMethod: Outside(405, "Not with this method", 2),
     Conflict: Outside(409, "It contradicts what is stored", 3),
     TooMany: Outside(429, "Too many at once", 5),
     Slow: Outside(408, "The request did not arrive in time", 5),
     Unavailable: Outside(503, "Not available now", 5),
+    InternalError: Outside(500, "A fault in Laurels", 1),
 }
 
 CODES: dict[str, str] = {

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import structlog
 import uvicorn
-from starlette.applications import Starlette
 
 from laurels.config import Settings
 from laurels.errors import Unavailable
@@ -74,7 +73,7 @@ class Server:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
 
     @contextlib.asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, app: object) -> AsyncIterator[None]:
         del app
         loading = asyncio.create_task(self._load(), name="load")
         yield

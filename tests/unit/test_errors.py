@@ -2,7 +2,7 @@
 
 import pytest
 
-from laurels.errors import CODES, OUTSIDE, LaurelsError, TooMany, Unavailable
+from laurels.errors import CODES, OUTSIDE, LaurelsError, TooMany, Unavailable, WrongMethod
 from laurels.http.problems import problem_response
 
 
@@ -16,8 +16,9 @@ def test_each_kind_has_an_outside(kind: type[LaurelsError]) -> None:
     assert response.status_code == OUTSIDE[kind].http_status
     assert response.media_type == "application/problem+json"
     assert ("Retry-After" in response.headers) == (kind in {TooMany, Unavailable})
+    assert ("Allow" in response.headers) == (kind is WrongMethod)
     assert ("WWW-Authenticate" in response.headers) == (response.status_code == 401)
-    assert OUTSIDE[kind].exit_code in range(2, 6)
+    assert OUTSIDE[kind].exit_code in range(1, 6)
 
 
 def test_the_statuses_are_the_promised_ones() -> None:
@@ -26,12 +27,14 @@ def test_the_statuses_are_the_promised_ones() -> None:
         401,
         403,
         404,
+        405,
         408,
         409,
         413,
         415,
         422,
         429,
+        500,
         503,
     }
 

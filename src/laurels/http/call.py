@@ -43,8 +43,8 @@ class Call(Generic[Q, B]):
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self.laurels: Laurels = request.app.state.laurels
-        self.pages: PageCache = request.app.state.pages
+        self.laurels: Laurels = request.app.laurels
+        self.pages: PageCache = request.app.pages
 
     @cached_property
     def caller(self) -> Caller:

@@ -1,28 +1,19 @@
-"""The map of the API: every address, its handler, and the application that serves them."""
+"""The map of the API: every address, who may call it, and what handles it."""
 
 import html
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
 
-from starlette.applications import Starlette
-from starlette.convertors import Convertor, register_url_convertor
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from laurels.core import limits
-from laurels.errors import LaurelsError, Malformed
 from laurels.http import guards
+from laurels.http.application import Answerer, Application, Lifespan
 from laurels.http.call import Endpoint, Guard, Handler
 from laurels.http.docs_page import render_docs
 from laurels.http.handlers import access, boards, operating, reads, scores, short
 from laurels.http.openapi import build_openapi
-from laurels.http.page_cache import PageCache
-from laurels.http.problems import handle_fault, handle_http_error, handle_laurels_error
 from laurels.service.laurels import Laurels
 
 BOARD = "/api/v1/leaderboards/{UUID}"
@@ -50,7 +41,6 @@ def address(
     return Address(tag, method, path, Endpoint(handler, guard, status=status, body_bytes=body_bytes))
 
 
-# The busiest first: the router tries them in this order.
 ADDRESSES = [
     address("Scores", "PUT", USER, guards.board_writer, scores.put_score),
     address(
@@ -86,48 +76,13 @@ ADDRESSES = [
     address("Operating", "GET", "/api/v1/verify", guards.admin, operating.get_verify),
 ]
 
-Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
-
 
 def build_app(laurels: Laurels, lifespan: Lifespan | None = None) -> ASGIApp:
-    """The application, and before it the step that keeps a path as it was sent."""
-    register_url_convertor("part", _PathPart())
-    openapi = build_openapi(ADDRESSES)
-    app = Starlette(
-        routes=[*_routes(), *_documents(openapi)],
-        exception_handlers={
-            LaurelsError: handle_laurels_error,
-            HTTPException: handle_http_error,
-            Exception: handle_fault,
-        },
-        lifespan=lifespan or _no_lifespan,
-    )
-    # An address either is one or is not: a redirect would drop the body of a PUT in many clients.
-    app.router.redirect_slashes = False
-    app.state.laurels = laurels
-    app.state.pages = PageCache()
-    return _RawPath(app)
+    calls = [(address.method, address.path, address.endpoint) for address in ADDRESSES]
+    return Application(laurels, [*calls, *_documents(build_openapi(ADDRESSES))], lifespan)
 
 
-def _routes() -> list[Route]:
-    """One route a path, so that a wrong method gets 405 with all methods that are right."""
-    by_path: dict[str, dict[str, Endpoint]] = {}
-    for address in ADDRESSES:
-        by_path.setdefault(address.path, {})[address.method] = address.endpoint
-    return [
-        Route(path.replace("}", ":part}"), _by_method(endpoints), methods=list(endpoints))
-        for path, endpoints in by_path.items()
-    ]
-
-
-def _by_method(endpoints: dict[str, Endpoint]) -> Callable[[Request], object]:
-    async def call(request: Request) -> Response:
-        return await endpoints["GET" if request.method == "HEAD" else request.method](request)
-
-    return call
-
-
-def _documents(openapi: bytes) -> list[Route]:
+def _documents(openapi: bytes) -> list[tuple[str, str, Answerer]]:
     docs = render_docs(openapi)
 
     async def get_openapi(request: Request) -> Response:
@@ -142,39 +97,4 @@ def _documents(openapi: bytes) -> list[Route]:
         del request
         return RedirectResponse("/docs")
 
-    return [Route("/openapi.json", get_openapi), Route("/docs", get_docs), Route("/", get_root)]
-
-
-@asynccontextmanager
-async def _no_lifespan(app: Starlette) -> AsyncIterator[None]:
-    del app
-    yield
-
-
-class _PathPart(Convertor[str]):
-    """One part of a path, percent-decoded by itself, so that an id may have a slash. May be empty: the id's own
-    check then says what is wrong.
-    """
-
-    regex = "[^/]*"
-
-    def convert(self, value: str) -> str:
-        try:
-            return unquote_to_bytes(value).decode()
-        except UnicodeDecodeError:
-            raise Malformed("invalid_path", "The address has a part that is not UTF-8.", rule="UTF-8") from None
-
-    def to_string(self, value: str) -> str:
-        return value
-
-
-class _RawPath:
-    """Lets the router see the path as it was sent: decoded as a whole, `%2F` in an id would look like a slash."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in {"http", "websocket"} and scope.get("raw_path"):
-            scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
-        await self.app(scope, receive, send)
+    return [("GET", "/openapi.json", get_openapi), ("GET", "/docs", get_docs), ("GET", "/", get_root)]
