@@ -1,6 +1,7 @@
 """The index equals the ledger, or says that it is catching up: at the start, after a fault, and when checked."""
 
 import asyncio
+import random
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import closing
@@ -12,6 +13,7 @@ import pytest
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.core.board import Board, Ranking, RankStyle
+from laurels.core.order import Order, Ties
 from laurels.core.scores import Rule, Standing
 from laurels.errors import TooMany, Unavailable
 from laurels.ports import Placement, Role, Row
@@ -283,5 +285,43 @@ def test_a_load_that_fails_is_repeated_until_it_works(tmp_path: Path) -> None:
                     break
             assert (await laurels.reads.top(board, Selection(), 0, 100)).total == 10
             assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("capacity", [None, 5])
+@pytest.mark.parametrize("ties", Ties)
+@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("rule", Rule)
+def test_the_same_events_in_any_order_and_number_give_the_same_index(
+    tmp_path: Path, rule: Rule, order: Order, ties: Ties, capacity: int | None
+) -> None:
+    rng = random.Random(7)
+    events = [
+        Submission(f"u{rng.randrange(60)}", rng.choice([0.1, 0.2, -0.3, 1, 5, 0]), rng.randrange(9), f"e{number}")
+        for number in range(200)
+    ]
+
+    async def index_after(laurels: Laurels, name: str, sent: list[Submission]) -> list[tuple[str, float, int]]:
+        definition = Board(
+            id=0, uuid=name, pod_id="default", name=name, created_at=0,
+            rule=rule, order=order, ties=ties, capacity=capacity,
+        )  # fmt: skip
+        board = await laurels.boards.create(definition, None)
+        while sent:
+            size = rng.randrange(1, 60)
+            await laurels.submissions.submit_many(board, sent[:size])
+            sent = sent[size:]
+        page = await laurels.reads.top(board, Selection(), 0, 1000)
+        return [(place.user_id, place.score, place.achieved_at) for place in page.places]
+
+    async def run() -> None:
+        async with running(tmp_path) as laurels:
+            expected = await index_after(laurels, "first", events)
+            assert len(expected) == (capacity or len({event.user_id for event in events}))
+            for number in range(3):
+                sent = events + rng.choices(events, k=80)
+                rng.shuffle(sent)
+                assert await index_after(laurels, f"again-{number}", sent) == expected
 
     asyncio.run(run())

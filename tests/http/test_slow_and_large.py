@@ -1,0 +1,80 @@
+"""Clients that send too much, or nothing: the head and the body of a request are bounded in size and in time."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurels.config import read_settings
+from laurels.http import call, protocol
+from laurels.server import Server, listen
+from support.running import ADMIN_KEY, RunningServer
+
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+PUT = (
+    b"PUT /api/v1/leaderboards/default/users/ada HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"X-API-Key: " + ADMIN_KEY.encode() + b"\r\nContent-Length: 100\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("pieces", [[b"x" * 30_000], [b"x" * 30_000, b"x" * 20_000]])
+def test_a_large_head_within_the_limit_is_answered(server: RunningServer, pieces: list[bytes]) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(HEAD + b"X-Fine: ")
+        for piece in pieces:
+            connection.sendall(piece)
+        connection.sendall(b"\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_a_head_without_end_is_refused(server: RunningServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        try:
+            connection.sendall(HEAD)
+            for _ in range(1000):
+                connection.sendall(b"X-Long: " + b"x" * 10_000 + b"\r\n")
+            answer = connection.recv(100)
+        except ConnectionError:
+            # It closed the connection while we were still sending.
+            answer = b"HTTP/1.1 431"
+        assert answer.startswith(b"HTTP/1.1 431")
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD, PUT + b'{"score"'], ids=["nothing", "half a head", "half a body"])
+@pytest.mark.parametrize("used", [False, True], ids=["new connection", "used connection"])
+def test_what_does_not_arrive_in_time_is_given_up(
+    used: bool, sent: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(call, "BODY_TIMEOUT_S", 0.2)
+
+    async def talk(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        if used:
+            writer.write(HEAD + b"\r\n")
+            assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
+        writer.write(sent)
+        async with asyncio.timeout(20):
+            answer = await reader.read(1000)
+        # A used connection on which nothing more comes is closed without a word.
+        assert answer.startswith(b"HTTP/1.1 408") or (used and not sent and not answer)
+        writer.close()
+
+    asyncio.run(with_server(tmp_path, talk))
+
+
+async def with_server(folder: Path, work: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+    listening = listen("127.0.0.1", 0)
+    ready = asyncio.Event()
+    settings = read_settings({"data_dir": folder}, {})
+    server = Server(settings, ADMIN_KEY, lambda _done, _total: None, ready.set)
+    serving = asyncio.create_task(server.serve(listening, "here"))
+    try:
+        await ready.wait()
+        await work(listening.getsockname()[1])
+    finally:
+        server.stop()
+        await serving
