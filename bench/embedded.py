@@ -25,6 +25,7 @@ import psutil
 import uvicorn
 from sortedcontainers import SortedList
 
+from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
@@ -55,12 +56,14 @@ def build(folder: Path) -> Laurels:
     return Laurels(
         SqliteLedger(folder / "laurels.db", clock),
         MemoryIndex(),
+        MemoryFeed(),
         clock,
         admin_key=ADMIN_KEY,
         max_boards=10,
         max_batch=FILL_BATCH,
         max_pending=100_000,
         write_timeout_ms=600_000,
+        repair_interval_ms=1000,
     )
 
 

@@ -52,6 +52,9 @@ SETTINGS = {
             10_000_000,
         ),
         Setting("write_timeout_ms", 10_000, "How long a write may take before its sender is told.", 1, 600_000),
+        Setting(
+            "repair_interval_ms", 1000, "How often a shared index is compared with what changed lately.", 100, 600_000
+        ),
         Setting("url", None, "Commands other than serve: the server to talk to. Default: the data folder's own."),
         Setting("key", None, "Commands other than serve: the key to use. Default: the data folder's admin key."),
     )
@@ -72,6 +75,7 @@ class Settings:
     max_batch: int
     max_pending: int
     write_timeout_ms: int
+    repair_interval_ms: int
     url: str | None
     key: str | None
 

@@ -1,9 +1,10 @@
-"""The contracts between the service and the outside: Ledger, Index, Clock. Adapters say only where they differ.
+"""The contracts between the service and the outside: Ledger, Index, Feed, Spool, Clock. Adapters say only where they
+differ.
 
 Every method may raise `Unavailable` when its store can't be reached; nothing has happened then, unless said.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -48,6 +49,8 @@ class Recorded(StrEnum):
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"
+    # Kept on the local disk until the ledger can be reached.
+    SPOOLED = "spooled"
 
 
 class Record(Struct, frozen=True):
@@ -127,6 +130,13 @@ class Ledger(Protocol):
     async def ping(self) -> None:
         """Return if a read would be answered now."""
 
+    async def identity(self) -> str:
+        """A name that no other ledger has, given at its making: an index must not serve two of them."""
+
+    @property
+    def ranks(self) -> "Ranks | None":
+        """Ranks straight from SQL, for when the index can't be asked; None where it is never apart from the ledger."""
+
     # Scores
 
     async def record(self, events: Sequence[Event]) -> list[Record]:
@@ -149,6 +159,18 @@ class Ledger(Protocol):
 
     async def count_rows(self) -> int:
         """How many rows `rows` will give for all periods together: for progress bars."""
+
+    async def position(self) -> int:
+        """Where the ledger is now: `changes` from here gives all that is committed from now on. Cheap."""
+
+    def changes(self, since: int) -> AsyncIterator[list[Row]]:
+        """The rows, as they are now, that were changed by transactions that were not finished at a position.
+
+        In chunks, in no order; it may give more than that. Costs what was changed since, unless said.
+        """
+
+    async def count_changes(self, since: int, limit: int) -> int:
+        """About how many events `changes` has to look at; no more than `limit` are counted."""
 
     async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
         """The first rows in the order of the ranking, removed ones left out. A scan of the period."""
@@ -174,6 +196,9 @@ class Ledger(Protocol):
         """
 
     # Who and what is there
+
+    async def registry_revision(self) -> int:
+        """A number that grows with every change of pods, keys and boards."""
 
     async def create_pod(self, pod: Pod) -> Pod:
         """Conflict if the id is taken by a pod with another name; else idempotent."""
@@ -231,11 +256,21 @@ class Placement(Struct, frozen=True):
     after: int | None
 
 
-class Shortage(Struct, frozen=True):
-    """A trimmed ranking wants this many of the ledger's best rows. `generation`: of which build of it."""
+class Applied(Struct, frozen=True):
+    """One Placement a row; None: the rows were taken over, and as the ranking is behind nobody knows their ranks.
+
+    `short`: a trimmed ranking runs low and wants a refill.
+    """
+
+    placements: list[Placement] | None
+    short: bool = False
+
+
+class Refill(Struct, frozen=True):
+    """A trimmed ranking wants this many of the ledger's best rows. `token`: which refill this is."""
 
     wanted: int
-    generation: int
+    token: int
 
 
 class Distribution(Struct, frozen=True):
@@ -254,42 +289,33 @@ class Held(Struct, frozen=True):
     achieved_at: int | None
 
 
-class Index(Protocol):
-    """Sorted ranks. Holds nothing that the ledger can't give again.
+class Standby(StrEnum):
+    """What can be said of a ranking in the index."""
 
-    A ranking that was not loaded, or that is short of entries, raises `Unavailable` with the code `catching_up` on
-    every read: never a wrong rank. Each read is of one moment. n: the users in a ranking.
+    READY = "ready"
+    # All is there up to `position`; what came after may be missing, for its server was restarted or replaced.
+    BEHIND = "behind"
+    COLD = "cold"
+    UNREACHABLE = "unreachable"
+
+
+class IndexState(Struct, frozen=True):
+    """A ranking as the index has it: complete up to a position of the ledger (None: it can't lose anything).
+
+    `epoch` names the server that holds it, for as long as that one decides.
     """
 
-    async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]]) -> None:
-        """Build a ranking anew from all of the ledger's rows beside the live one, then put it in its place.
+    standby: Standby
+    position: int | None = None
+    epoch: str = ""
+    capacity: int | None = None
 
-        Rows that are applied meanwhile go to both. O(n log n).
-        """
 
-    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> list[Placement]:
-        """Take over rows, each only if its version is newer than the one held: idempotent, and in any order.
-
-        A reader sees all of the rows or none. One Placement a row. O(log n) a row.
-        """
-
-    async def drop(self, ranking: Ranking) -> None:
-        """Forget a ranking, which can't be read from now on until it was loaded. Idempotent."""
-
-    def shortage(self, ranking: Ranking) -> Shortage | None:
-        """What a trimmed ranking wants, for others left it; None: nothing."""
-
-    async def refill(self, ranking: Ranking, shortage: Shortage, best: Sequence[Row]) -> None:
-        """Complete a trimmed ranking with the ledger's best rows, as many as are wanted or there are.
-
-        No `apply` may run since they were read. Rows for a generation that is gone are ignored.
-        """
+class Ranks(Protocol):
+    """What can be read of a ranking. Each read is of one moment. n: the users in a ranking."""
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
         """Places from `offset` on; 0 is the first. O(log n + limit)."""
-
-    def revision(self, ranking: Ranking) -> int:
-        """A number that is another one after each change that a read could show: for caches. O(1)."""
 
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
         """A user's place; None if not ranked. O(log n)."""
@@ -309,8 +335,105 @@ class Index(Protocol):
     async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
         """Whether the user has a score that is outside the ranking's capacity."""
 
+
+class Index(Ranks, Protocol):
+    """Sorted ranks. Holds nothing that the ledger can't give again.
+
+    A ranking that was not loaded, that is short of entries, or that may have lost some, raises `Unavailable` with the
+    code `catching_up` on every read: never a wrong rank. With `index_unavailable` the index can't be reached.
+    """
+
+    async def open(self, ledger_id: str) -> None:
+        """Connect. What belongs to another ledger is not seen."""
+
+    async def close(self) -> None:
+        """Disconnect. Idempotent."""
+
+    async def ping(self) -> None:
+        """Return if the index can be reached."""
+
+    async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int) -> None:
+        """Build a ranking anew from all of the ledger's rows beside the live one, then put it in its place.
+
+        Rows that are applied meanwhile go to both. `position`: the ledger's, from before the rows were read.
+        Unavailable with `build_running` if another server is building it; its claim ends by itself if it dies.
+        O(n log n).
+        """
+
+    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> Applied:
+        """Take over rows, each only if its version is newer than the one held: idempotent, and in any order.
+
+        A reader sees all of the rows or none. O(log n) a row.
+        """
+
+    async def drop(self, ranking: Ranking) -> None:
+        """Forget a ranking, which can't be read from now on until it was loaded. Idempotent."""
+
+    async def begin_refill(self, ranking: Ranking) -> Refill | None:
+        """What a trimmed ranking wants, for others left it; None: nothing. The ledger is to be read after this."""
+
+    async def refill(self, ranking: Ranking, refill: Refill, best: Sequence[Row]) -> None:
+        """Complete a trimmed ranking with the ledger's best rows, as many as are wanted or there are.
+
+        Rows that were applied since `begin_refill` are kept in mind. A refill that another one overtook is ignored.
+        """
+
+    async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
+        """How each ranking stands."""
+
+    async def confirm(self, ranking: Ranking, seen: IndexState, position: int) -> None:
+        """Say that everything up to a position of the ledger was applied since the state was seen.
+
+        Ignored if another server has taken over meanwhile.
+        """
+
+    async def claim(self, task: str, seconds: float) -> bool:
+        """Whether this caller may do a task now: once in that time over all servers."""
+
+    async def revision(self, ranking: Ranking) -> Hashable:
+        """Something that is another after each change that a read could show: for caches. O(1)."""
+
     async def held(self, ranking: Ranking, user_ids: Sequence[str]) -> list[Held | None]:
         """What is held of each user: for verify."""
 
-    async def ranked_users(self, ranking: Ranking) -> list[str]:
-        """Every ranked user, in order: for verify. O(n)."""
+    def ranked_users(self, ranking: Ranking) -> AsyncIterator[list[str]]:
+        """Every ranked user, in order: for verify. In chunks: of one moment only if the revision stays. O(n)."""
+
+
+class Feed(Protocol):
+    """Hints between servers that something changed. They may be lost: whoever depends on one also looks by itself."""
+
+    async def open(self, ledger_id: str) -> None:
+        """Connect, and go on trying for as long as it takes."""
+
+    async def close(self) -> None:
+        """Disconnect. Idempotent."""
+
+    async def publish(self, topic: str, message: str) -> None:
+        """Tell every server, this one too. Never raises."""
+
+    def subscribe(self, topic: str, hear: Callable[[str | None], None]) -> Callable[[], None]:
+        """Call `hear` with each message, and with None when some may have been missed; gives what ends it."""
+
+
+class Spool(Protocol):
+    """What waits on the local disk for a ledger that can't be reached. Items are bytes of the service's own making."""
+
+    async def open(self) -> None:
+        """Take over what an earlier process left behind. Unavailable if the folder can't be used."""
+
+    async def append(self, items: Sequence[bytes]) -> None:
+        """Keep items. Once this has returned they are on the disk. Unavailable if they can't be kept."""
+
+    async def peek(self, limit: int) -> list[bytes]:
+        """The first items that still wait, in the order of their coming; none if none wait."""
+
+    async def drop(self, count: int) -> None:
+        """Forget the first items, for they are in the ledger. After a crash some may come again."""
+
+    @property
+    def waiting(self) -> int:
+        """How many items wait."""
+
+    async def close(self) -> None:
+        """Let go of the folder. Idempotent."""

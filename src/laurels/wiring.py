@@ -1,6 +1,7 @@
 """Settings → adapters → service. The only place that knows which adapter is used."""
 
 from laurels.adapters.file_lock import holder_address
+from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
@@ -18,12 +19,14 @@ def build_laurels(settings: Settings, admin_key: str) -> tuple[Laurels, SqliteLe
     laurels = Laurels(
         ledger,
         MemoryIndex(),
+        MemoryFeed(),
         SystemClock(),
         admin_key=admin_key,
         max_boards=settings.max_boards,
         max_batch=settings.max_batch,
         max_pending=settings.max_pending,
         write_timeout_ms=settings.write_timeout_ms,
+        repair_interval_ms=settings.repair_interval_ms,
     )
     return laurels, ledger
 

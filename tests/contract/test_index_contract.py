@@ -6,7 +6,7 @@ loads rankings anew while rows arrive, and after each step compares every read w
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from laurels.core.board import Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Standing
 from laurels.errors import Unavailable
-from laurels.ports import Held, Index, Place, Row, Shortage
+from laurels.ports import Held, Index, Place, Refill, Row
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.index = self.make_index()
         self.ledger: dict[str, Row] = {}
         self.version = 0
-        self.revisions: dict[int, list[Place]] = {}
+        self.revisions: dict[Hashable, list[Place]] = {}
         run(self.load())
 
     # What happens
@@ -76,7 +76,8 @@ class IndexMachine(RuleBasedStateMachine):
         for user, standing in batch:
             self.commit(user, standing)
         changed = [self.ledger[user] for user in dict.fromkeys(user for user, _ in batch)]
-        placements = run(self.index.apply(self.ranking, changed, RankStyle.ORDINAL))
+        placements = run(self.index.apply(self.ranking, changed, RankStyle.ORDINAL)).placements
+        assert placements is not None
         run(self.refill())
         for row, placement in zip(changed, placements, strict=True):
             assert placement.before == before[row.user_id]
@@ -157,10 +158,11 @@ class IndexMachine(RuleBasedStateMachine):
     async def check_reads(self) -> None:
         index, ranking, model = self.index, self.ranking, self.model()
         # Whoever kept a page under this revision still has the right one.
-        assert self.revisions.setdefault(index.revision(ranking), model) == model
+        assert self.revisions.setdefault(await index.revision(ranking), model) == model
         total = len(model)
         assert await index.count(ranking) == total
-        assert await index.ranked_users(ranking) == [place.user_id for place in model]
+        listed = [user async for chunk in index.ranked_users(ranking) for user in chunk]
+        assert listed == [place.user_id for place in model]
         for style in RankStyle:
             styled = [self.styled(place, style, model) for place in model]
             for offset, limit in [(0, 1), (0, 1000), (1, 3), (max(0, total - 2), 5), (total, 5), (total + 7, 5)]:
@@ -258,13 +260,13 @@ class IndexMachine(RuleBasedStateMachine):
         await self.refill()
 
     async def refill(self) -> None:
-        shortage = self.index.shortage(self.ranking)
-        if shortage is not None:
-            best = [self.ledger[place.user_id] for place in self.everybody()[: shortage.wanted]]
-            # Rows for an earlier build of the ranking are not for this one.
-            await self.index.refill(self.ranking, Shortage(shortage.wanted, shortage.generation - 1), best[:1])
-            await self.index.refill(self.ranking, shortage, best)
-            assert self.index.shortage(self.ranking) is None
+        refill = await self.index.begin_refill(self.ranking)
+        if refill is not None:
+            best = [self.ledger[place.user_id] for place in self.everybody()[: refill.wanted]]
+            # Rows for an earlier refill are not for this one.
+            await self.index.refill(self.ranking, Refill(refill.wanted, refill.token - 1), best[:1])
+            await self.index.refill(self.ranking, refill, best)
+            assert await self.index.begin_refill(self.ranking) is None
 
     async def load(self, arriving: Row | None = None) -> None:
         async def rows() -> AsyncIterator[list[Row]]:
@@ -274,7 +276,7 @@ class IndexMachine(RuleBasedStateMachine):
                 await self.index.apply(self.ranking, [arriving], RankStyle.ORDINAL)
             yield chunk[len(chunk) // 2 :]
 
-        await self.index.load(self.ranking, rows())
+        await self.index.load(self.ranking, rows(), 0)
         await self.refill()
 
 

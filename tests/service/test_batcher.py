@@ -10,7 +10,7 @@ from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.core.board import Board, Ranking, RankStyle
 from laurels.errors import LaurelsError, TooMany, Unavailable
-from laurels.ports import Event, Placement, Record, Recorded, Row
+from laurels.ports import Applied, Event, Record, Recorded, Row
 from laurels.service.laurels import Laurels
 from laurels.service.submit import Accepted, Submission
 from support.ledgers import FakeClock
@@ -166,7 +166,7 @@ def test_a_fault_of_the_index_does_not_stop_the_lane(tmp_path: Path) -> None:
     class Broken(MemoryIndex):
         broken = False
 
-        async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> list[Placement]:
+        async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> Applied:
             if self.broken:
                 raise ConnectionError("gone")
             return await super().apply(ranking, rows, style)

@@ -16,7 +16,7 @@ from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Rule, Standing
 from laurels.errors import TooMany, Unavailable
-from laurels.ports import Placement, Role, Row
+from laurels.ports import Applied, Role, Row
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
@@ -31,7 +31,7 @@ class FaultyIndex(MemoryIndex):
 
     failing = False
 
-    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> list[Placement]:
+    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> Applied:
         if self.failing:
             await super().apply(ranking, rows[: len(rows) // 2], style)
             raise ConnectionError("the index went away")
@@ -72,7 +72,7 @@ def test_nothing_is_served_before_everything_is_loaded(tmp_path: Path) -> None:
             assert steps[0] == (0, 12_000)
             assert steps[-1] == (12_000, 12_000)
             assert len(steps) > 2
-            assert (await laurels.reads.top(board, selection, 0, 1)).total == 12_000
+            assert (await laurels.reads.top(board, selection, 0, 1)).value.total == 12_000
             assert await differences(laurels) == []
 
     asyncio.run(run())
@@ -94,7 +94,7 @@ def test_an_index_that_fails_says_so_and_heals(tmp_path: Path) -> None:
             for _ in range(200):
                 await asyncio.sleep(0.01)
                 try:
-                    page = await laurels.reads.top(board, Selection(), 0, 1)
+                    page = (await laurels.reads.top(board, Selection(), 0, 1)).value
                     break
                 except Unavailable:
                     continue
@@ -202,7 +202,7 @@ async def capped(laurels: Laurels, capacity: int, users: int) -> Board:
 
 async def sink(laurels: Laurels, board: Board, count: int, at: int) -> list[Accepted]:
     """The first `count` users of the board fall behind everybody else."""
-    page = await laurels.reads.top(board, Selection(), 0, count)
+    page = (await laurels.reads.top(board, Selection(), 0, count)).value
     names = [place.user_id for place in page.places]
     answers = await laurels.submissions.submit_many(board, [Submission(name, -at, at=at) for name in names])
     return [answer for answer in answers if isinstance(answer, Accepted)]
@@ -254,7 +254,7 @@ def test_a_refill_while_outsiders_are_being_removed(tmp_path: Path) -> None:
             caller = Caller(Role.ADMIN, None, "test")
             names = [f"u{n:03}" for n in range(45)]
             await asyncio.gather(*(laurels.submissions.remove_user(caller, board, name, None) for name in names))
-            assert (await laurels.reads.top(board, Selection(), 0, 10)).total == 0
+            assert (await laurels.reads.top(board, Selection(), 0, 10)).value.total == 0
             assert await differences(laurels) == []
 
     asyncio.run(run())
@@ -264,11 +264,11 @@ def test_a_load_that_fails_is_repeated_until_it_works(tmp_path: Path) -> None:
     class Failing(MemoryIndex):
         failures = 0
 
-        async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]]) -> None:
+        async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int) -> None:
             if self.failures:
                 self.failures -= 1
                 raise ConnectionError("not now")
-            await super().load(ranking, rows)
+            await super().load(ranking, rows, position)
 
     async def run() -> None:
         index = Failing()
@@ -281,9 +281,9 @@ def test_a_load_that_fails_is_repeated_until_it_works(tmp_path: Path) -> None:
             assert caught.value.code == "catching_up"
             for _ in range(500):
                 await asyncio.sleep(0.01)
-                if not laurels._follower._healing:
+                if not laurels._healer._mending:
                     break
-            assert (await laurels.reads.top(board, Selection(), 0, 100)).total == 10
+            assert (await laurels.reads.top(board, Selection(), 0, 100)).value.total == 10
             assert await differences(laurels) == []
 
     asyncio.run(run())
@@ -312,7 +312,7 @@ def test_the_same_events_in_any_order_and_number_give_the_same_index(
             size = rng.randrange(1, 60)
             await laurels.submissions.submit_many(board, sent[:size])
             sent = sent[size:]
-        page = await laurels.reads.top(board, Selection(), 0, 1000)
+        page = (await laurels.reads.top(board, Selection(), 0, 1000)).value
         return [(place.user_id, place.score, place.achieved_at) for place in page.places]
 
     async def run() -> None:

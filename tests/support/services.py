@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.ports import Index, Ledger
@@ -17,6 +18,7 @@ DEFAULTS: dict[str, Any] = {
     "max_batch": 1000,
     "max_pending": 10_000,
     "write_timeout_ms": 10_000,
+    "repair_interval_ms": 1000,
 }
 
 
@@ -26,7 +28,7 @@ async def running(
 ) -> AsyncIterator[Laurels]:
     clock = FakeClock()
     ledger = ledger or SqliteLedger(folder / "laurels.db", clock)
-    laurels = Laurels(ledger, index or MemoryIndex(), clock, **(DEFAULTS | settings))
+    laurels = Laurels(ledger, index or MemoryIndex(), MemoryFeed(), clock, **(DEFAULTS | settings))
     try:
         await laurels.open()
         if load:

@@ -2,12 +2,12 @@
 loop, so every read is of one moment and no lock is needed.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 
 from laurels.adapters.sorted_ranking import SortedRanking
 from laurels.core.board import Ranking, RankStyle
 from laurels.errors import Unavailable
-from laurels.ports import Distribution, Found, Held, Page, Place, Placement, Row, Shortage
+from laurels.ports import Applied, Distribution, Found, Held, IndexState, Page, Place, Refill, Row, Standby
 
 Name = tuple[int, str]
 
@@ -17,7 +17,17 @@ class MemoryIndex:
         self._live: dict[Name, SortedRanking] = {}
         self._building: dict[Name, SortedRanking] = {}
 
-    async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]]) -> None:
+    async def open(self, ledger_id: str) -> None:
+        del ledger_id  # the index lives and dies with the process that holds the ledger
+
+    async def close(self) -> None:
+        pass
+
+    async def ping(self) -> None:
+        pass
+
+    async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int) -> None:
+        del position  # nothing that was applied is ever lost
         name = (ranking.period_id, ranking.segment)
         building = self._building[name] = SortedRanking(ranking)
         try:
@@ -28,25 +38,40 @@ class MemoryIndex:
         finally:
             del self._building[name]
 
-    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> list[Placement]:
+    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> Applied:
         building = self._building.get((ranking.period_id, ranking.segment))
         if building is not None:
             building.gather(rows)
-        return self._get(ranking).apply(rows, style)
+        live = self._get(ranking)
+        return Applied(live.apply(rows, style), live.runs_low)
 
     async def drop(self, ranking: Ranking) -> None:
         self._live.pop((ranking.period_id, ranking.segment), None)
 
-    def shortage(self, ranking: Ranking) -> Shortage | None:
-        return self._get(ranking).shortage
+    async def begin_refill(self, ranking: Ranking) -> Refill | None:
+        return self._get(ranking).begin_refill()
 
-    async def refill(self, ranking: Ranking, shortage: Shortage, best: Sequence[Row]) -> None:
-        self._get(ranking).refill(shortage, best)
+    async def refill(self, ranking: Ranking, refill: Refill, best: Sequence[Row]) -> None:
+        self._get(ranking).refill(refill, best)
+
+    async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
+        found = [self._live.get((ranking.period_id, ranking.segment)) for ranking in rankings]
+        return [
+            IndexState(Standby.COLD) if live is None else IndexState(Standby.READY, capacity=live.ranking.capacity)
+            for live in found
+        ]
+
+    async def confirm(self, ranking: Ranking, seen: IndexState, position: int) -> None:
+        pass
+
+    async def claim(self, task: str, seconds: float) -> bool:
+        del task, seconds  # there is nobody else
+        return True
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
         return self._readable(ranking).top(offset, limit, style)
 
-    def revision(self, ranking: Ranking) -> int:
+    async def revision(self, ranking: Ranking) -> Hashable:
         return self._readable(ranking).revision
 
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
@@ -72,8 +97,8 @@ class MemoryIndex:
         held = self._get(ranking)
         return [held.held(user_id) for user_id in user_ids]
 
-    async def ranked_users(self, ranking: Ranking) -> list[str]:
-        return self._get(ranking).users()
+    async def ranked_users(self, ranking: Ranking) -> AsyncIterator[list[str]]:
+        yield self._get(ranking).users()
 
     def _get(self, ranking: Ranking) -> SortedRanking:
         live = self._live.get((ranking.period_id, ranking.segment))

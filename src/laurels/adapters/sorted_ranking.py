@@ -6,7 +6,9 @@ not in `_keys`, so that an old row can't bring them back.
 
 With a capacity only the best stay in `_keys`, plus a reserve, so that one who drops out is replaced at once. All
 users up to `_boundary` are in `_keys`, all others are outside. When the reserve runs low the ranking asks for the
-ledger's best rows (`shortage`), and while it can't fill its capacity it refuses to be read (`is_short`).
+ledger's best rows (`begin_refill`), and while it can't fill its capacity it refuses to be read (`is_short`). The rows
+are read from a ledger that goes on: whoever is put outside until they are here is remembered in `_late`, for the new
+boundary may let them in.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +19,7 @@ from sortedcontainers import SortedList
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import bucket_edges, decile_offsets
 from laurels.core.order import SCORE_BYTES, Order, after_score, decode_key, encode_key, encode_score
-from laurels.ports import Distribution, Found, Held, Page, Place, Placement, Row, Shortage
+from laurels.ports import Distribution, Found, Held, Page, Place, Placement, Refill, Row
 
 # Stands for a key: the user has a score and is outside the capacity.
 OUTSIDE = b""
@@ -33,9 +35,11 @@ class SortedRanking:
         self._outside = 0
         self._boundary: bytes | None = None
         self._distinct: _DistinctScores | None = None
+        self._late: dict[str, bytes] | None = None
+        self._refill_token = 0
         self._reserve = max(16, ranking.capacity // 4) if ranking.capacity else 0
         self._keys = SortedList()
-        self.revision = self.generation = next(_revisions)
+        self.revision = next(_revisions)
 
     def gather(self, rows: Iterable[Row]) -> None:
         """Take over rows before the ranking is first read. O(1) a row, for the sorting is left to `settle`."""
@@ -73,22 +77,31 @@ class SortedRanking:
         return self._outside > 0 and len(self._keys) < (self.ranking.capacity or 0)
 
     @property
-    def shortage(self) -> Shortage | None:
-        capacity = self.ranking.capacity or 0
-        if self._outside and len(self._keys) < capacity + self._reserve // 2:
-            return Shortage(capacity + self._reserve, self.generation)
-        return None
+    def runs_low(self) -> bool:
+        return self._outside > 0 and len(self._keys) < (self.ranking.capacity or 0) + self._reserve // 2
 
-    def refill(self, shortage: Shortage, best: Sequence[Row]) -> None:
+    def begin_refill(self) -> Refill | None:
+        """See Index.begin_refill. A refill that has begun goes on: it remembers what the second one needs, too."""
+        if not self.runs_low:
+            return None
+        if self._late is None:
+            self._late, self._refill_token = {}, next(_revisions)
+        return Refill((self.ranking.capacity or 0) + self._reserve, self._refill_token)
+
+    def refill(self, refill: Refill, best: Sequence[Row]) -> None:
         """See Index.refill. O(len(best) · log n)."""
-        if shortage.generation != self.generation:
+        if refill.token != self._refill_token or self._late is None:
             return
-        complete = len(best) < shortage.wanted
+        late, self._late = self._late, None
+        complete = len(best) < refill.wanted
         self._boundary = None if complete else self._key_of(best[-1])
         for row in best:
             version, key = self._held.get(row.user_id, (0, None))
             if row.version > version or (row.version == version and key == OUTSIDE):
                 self._put(row.user_id, row.version, self._key_of(row))
+        for user_id, key in late.items():
+            if self._held[user_id][1] == OUTSIDE:
+                self._put(user_id, self._held[user_id][0], key)
         if self._boundary is not None:
             # The ledger may be ahead: others may have passed users that are held here with an older row.
             self._cut(self._keys.bisect_right(self._boundary))
@@ -172,6 +185,8 @@ class SortedRanking:
     def _put(self, user_id: str, version: int, key: bytes | None) -> None:
         old = self._held.get(user_id, (0, None))[1]
         if key is not None and self._boundary is not None and key > self._boundary:
+            if self._late is not None:
+                self._late[user_id] = key
             key = OUTSIDE
         self._held[user_id] = (version, key)
         if old != key:
@@ -201,6 +216,8 @@ class SortedRanking:
             user_id = key[SCORE_BYTES * 2 :].decode()
             self._held[user_id] = (self._held[user_id][0], OUTSIDE)
             self._outside += 1
+            if self._late is not None:
+                self._late[user_id] = key
             if self._distinct is not None:
                 self._distinct.remove(key[:SCORE_BYTES])
         del self._keys[keep:]

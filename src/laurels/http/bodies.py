@@ -200,7 +200,10 @@ class Problem(Answer, omit_defaults=True):
 class ScoreAnswer(Answer):
     uuid: str = field(name="UUID")
     user_id: str
-    score: Annotated[float | None, Meta(description="null: the user was removed, and this event counted before that.")]
+    score: Annotated[
+        float | None,
+        Meta(description="null: the user was removed and this event counted before that, or the event is spooled."),
+    ]
     rank: int | None
     previous_rank: int | None
     previous_score: float | None
@@ -212,7 +215,7 @@ class ScoreAnswer(Answer):
 
 class ScoreResult(Answer):
     user_id: str | None
-    status: Literal["accepted", "duplicate", "refused"]
+    status: Literal["accepted", "duplicate", "spooled", "refused"]
     score: float | None = None
     rank: int | None = None
     event_id: str | None = None
@@ -403,7 +406,10 @@ class HealthAnswer(Answer):
 
 
 class ReadyAnswer(Answer):
-    status: Literal["ready", "not_ready"]
+    status: Annotated[
+        Literal["ready", "degraded", "not_ready"],
+        Meta(description="degraded: ledger or index is away, and the other one answers what it can."),
+    ]
     dependencies: Annotated[dict[str, str], Meta(description="'ok', or why not, for each.")]
 
 
@@ -427,6 +433,25 @@ class ShortInfo(Struct, kw_only=True):
 
 class ShortUser(Struct, kw_only=True):
     user_info: ShortInfo
+
+
+class RebuildLine(Answer, omit_defaults=True):
+    """One line of the stream: a ranking that was built anew, or how far it is; the last line has `done`."""
+
+    board: str | None = None
+    period: str | None = None
+    differed: Annotated[
+        int | None, Meta(description="Users that the ranking before had wrong. Absent: none was there.")
+    ] = None
+    users: Annotated[list[str] | None, Meta(description="The first of those users.")] = None
+    rebuilt_rows: int | None = None
+    total_rows: int | None = None
+    differences: int | None = None
+    done: bool | None = None
+
+
+class RebuildQuery(Struct, rename="camel", forbid_unknown_fields=True):
+    board: Annotated[BoardUuid | None, Meta(description="One board only. Default: all.")] = None
 
 
 class VerifyLine(Answer, omit_defaults=True):

@@ -22,15 +22,19 @@ from laurels.http.page_cache import PageCache
 from laurels.http.problems import problem_response
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
+from laurels.service.rank_source import Shown
 
 Q = TypeVar("Q")
 B = TypeVar("B")
+T = TypeVar("T")
 
 Handler = Callable[[Any], Awaitable[Any]]
 # Says who may make a call, by raising; sets `call.board` where the call is about one.
 Guard = Callable[["Call[Any, Any]"], None]
 
 BODY_TIMEOUT_S = 30
+# Ranks straight from the ledger: right, and slower.
+DEGRADED = {"Laurels-Degraded": "read-from-ledger"}
 _encoder = msgspec.json.Encoder()
 
 
@@ -45,6 +49,12 @@ class Call(Generic[Q, B]):
         self._request = request
         self.laurels: Laurels = request.app.laurels
         self.pages: PageCache = request.app.pages
+        self.degraded = False
+
+    def show(self, shown: Shown[T]) -> T:
+        """What was read; where it came from is told in a header."""
+        self.degraded = self.degraded or shown.degraded
+        return shown.value
 
     @cached_property
     def caller(self) -> Caller:
@@ -92,6 +102,14 @@ class Streamed:
         self.lines = lines
 
 
+class Text:
+    """An answer that is not JSON."""
+
+    def __init__(self, body: bytes, media_type: str) -> None:
+        self.body = body
+        self.media_type = media_type
+
+
 class Endpoint:
     """A handler made into something that the router can call."""
 
@@ -120,10 +138,18 @@ class Endpoint:
             answer = await self.handler(call)
         except LaurelsError as error:
             return problem_response(error)
+        response = self._response(answer)
+        if call.degraded:
+            response.headers.update(DEGRADED)
+        return response
+
+    def _response(self, answer: Any) -> Response:
         if isinstance(answer, Encoded):
             return Response(answer.body, self.status, media_type="application/json")
         if isinstance(answer, Answered):
             return Response(_encoder.encode(answer.answer), answer.status, answer.headers, "application/json")
+        if isinstance(answer, Text):
+            return Response(answer.body, self.status, media_type=answer.media_type)
         if isinstance(answer, Streamed):
             return StreamingResponse(_lines(answer.lines), self.status, media_type="application/x-ndjson")
         return Response(_encoder.encode(answer), self.status, media_type="application/json")

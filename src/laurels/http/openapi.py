@@ -10,8 +10,8 @@ from laurels import __version__
 from laurels.core import limits
 from laurels.errors import OUTSIDE, Malformed
 from laurels.http import guards
-from laurels.http.bodies import BoardUuid, PodId, Problem, ScoreItem, UserId, VerifyLine
-from laurels.http.call import Endpoint, Streamed
+from laurels.http.bodies import BoardUuid, PodId, Problem, RebuildLine, ScoreItem, UserId, VerifyLine
+from laurels.http.call import Endpoint, Streamed, Text
 from laurels.http.problems import MEDIA_TYPE
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 REF = "#/components/schemas/{name}"
 PATH_PARTS: dict[str, Any] = {"UUID": BoardUuid, "userId": UserId, "podId": PodId, "keyId": str}
 TAKE_IDEMPOTENCY_KEY = {"put_score", "post_scores", "post_short_score", "delete_user", "post_board", "post_key"}
+MAY_SPOOL = {"put_score", "post_scores", "post_short_score"}
 _TITLES = {outside.http_status: outside.title for outside in OUTSIDE.values()}
 
 
@@ -63,10 +64,10 @@ def _plain_patterns(document: dict[str, Any]) -> bytes:
 
 
 def _types(endpoints: Iterable[Endpoint]) -> list[Any]:
-    found: list[Any] = [Problem, ScoreItem, VerifyLine, *PATH_PARTS.values()]
+    found: list[Any] = [Problem, ScoreItem, VerifyLine, RebuildLine, *PATH_PARTS.values()]
     for each in endpoints:
         found += [each.query_type, each.body_type, each.answer_type]
-    unique = {str(kind): kind for kind in found if kind not in {None, Streamed}}
+    unique = {str(kind): kind for kind in found if kind not in {None, Streamed, Text}}
     return list(unique.values())
 
 
@@ -126,9 +127,13 @@ def _responses(address: "Address", by_type: dict[str, Any]) -> dict[str, Any]:
     called = address.endpoint
     if called.answer_type is Streamed:
         content = {"application/x-ndjson": {"schema": {"type": "string"}}}
+    elif called.answer_type is Text:
+        content = {"text/plain": {"schema": {"type": "string"}}}
     else:
         content = {"application/json": {"schema": by_type[str(called.answer_type)]}}
     responses: dict[str, Any] = {str(called.status): {"description": "Done", "content": content}}
+    if called.handler.__name__ in MAY_SPOOL:
+        responses["202"] = {"description": "Kept on this server's disk until the ledger is back", "content": content}
     for status in _error_statuses(address):
         responses[str(status)] = {
             "description": _TITLES[status],

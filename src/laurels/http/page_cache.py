@@ -13,13 +13,13 @@ class PageCache:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._pages: dict[Hashable, tuple[int, bytes]] = {}
+        self._pages: dict[Hashable, tuple[Hashable, bytes]] = {}
 
-    def get(self, key: Hashable, revision: int) -> bytes | None:
+    def get(self, key: Hashable, revision: Hashable) -> bytes | None:
         held = self._pages.get(key)
         return held[1] if held is not None and held[0] == revision else None
 
-    def put(self, key: Hashable, revision: int, page: bytes) -> None:
+    def put(self, key: Hashable, revision: Hashable, page: bytes) -> None:
         old = self._pages.pop(key, None)
         self._bytes += ENTRY_BYTES + len(page) - (ENTRY_BYTES + len(old[1]) if old else 0)
         if self._bytes > self._max_bytes:

@@ -73,7 +73,9 @@ ADDRESSES = [
     address("Short form", "GET", "/v1/scores/{userId}", guards.default_board_reader, short.get_short_score),
     address("Operating", "GET", "/healthz", guards.anyone, operating.get_health),
     address("Operating", "GET", "/readyz", guards.anyone, operating.get_ready),
+    address("Operating", "GET", "/metrics", guards.anyone, operating.get_metrics),
     address("Operating", "GET", "/api/v1/verify", guards.admin, operating.get_verify),
+    address("Operating", "POST", "/api/v1/rebuild", guards.admin, operating.post_rebuild),
 ]
 
 

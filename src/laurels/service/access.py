@@ -1,5 +1,6 @@
 """Who is calling, and what that key may do. Secrets are compared by hash and never kept."""
 
+import asyncio
 import hashlib
 import hmac
 
@@ -9,6 +10,7 @@ from laurels.core.board import Board
 from laurels.core.ids import new_key_id, new_secret
 from laurels.errors import Forbidden, Invalid, LaurelsError, NotFound, Unauthenticated
 from laurels.ports import Clock, Key, Ledger, Pod, Role
+from laurels.service.registry import Registry
 
 PREFIX = "lrl"
 
@@ -65,14 +67,19 @@ ANONYMOUS = Caller(None, None, "")
 class Access:
     """Keys and pods. All keys that are valid are held in memory: a request costs one hash and one look-up."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, admin_key: str) -> None:
+    def __init__(self, ledger: Ledger, registry: Registry, clock: Clock, admin_key: str) -> None:
         self._ledger = ledger
+        self._registry = registry
         self._clock = clock
         self._admin_digest = _digest(admin_key)
         self._keys: dict[str, Key] = {}
+        # So that a key that was just made is not forgotten by a reload that began before.
+        self._changing = asyncio.Lock()
 
-    async def open(self) -> None:
-        self._keys = {key.key_id: key for key in await self._ledger.keys()}
+    async def reload(self) -> None:
+        """Read the keys as they are in the ledger."""
+        async with self._changing:
+            self._keys = {key.key_id: key for key in await self._ledger.keys()}
 
     def authenticate(self, token: str | None) -> Caller:
         if token is None:
@@ -95,8 +102,10 @@ class Access:
             key_id = hashlib.sha256(f"{pod_id}/{idempotency_key}".encode()).hexdigest()[:12]
         token = f"{PREFIX}_{key_id}_{new_secret()}"
         key = Key(key_id, pod_id, role, label, _digest(token), self._clock.now_us())
-        await self._ledger.create_key(key)
-        self._keys[key_id] = key
+        async with self._changing:
+            await self._ledger.create_key(key)
+            self._keys[key_id] = key
+        await self._registry.tell()
         return key, token
 
     async def keys_of(self, pod_id: str) -> list[Key]:
@@ -104,10 +113,12 @@ class Access:
         return [key for key in self._keys.values() if key.pod_id == pod_id]
 
     async def revoke_key(self, pod_id: str, key_id: str) -> None:
-        key = self._keys.get(key_id)
-        if key is None or key.pod_id != pod_id or not await self._ledger.revoke_key(key_id):
-            raise NotFound("key_not_found", f"Pod {pod_id!r} has no key {key_id!r}.", field="keyId")
-        self._keys.pop(key_id, None)
+        async with self._changing:
+            key = self._keys.get(key_id)
+            if key is None or key.pod_id != pod_id or not await self._ledger.revoke_key(key_id):
+                raise NotFound("key_not_found", f"Pod {pod_id!r} has no key {key_id!r}.", field="keyId")
+            self._keys.pop(key_id, None)
+        await self._registry.tell()
 
     async def create_pod(self, pod_id: str, name: str) -> Pod:
         return await self._ledger.create_pod(Pod(pod_id, name, self._clock.now_us()))

@@ -13,8 +13,10 @@ import structlog
 from msgspec import Struct
 
 from laurels.errors import LaurelsError, TooMany, Unavailable
-from laurels.ports import Event, Ledger, Placement, Record
+from laurels.ports import Event, Ledger, Placement, Record, Recorded
 from laurels.service.follower import Follower
+from laurels.service.metrics import BATCHES, EVENTS
+from laurels.service.spooling import Spooler
 
 log = structlog.get_logger()
 
@@ -38,10 +40,18 @@ class _Piece(Struct):
 
 class Batcher:
     def __init__(
-        self, ledger: Ledger, follower: Follower, *, max_batch: int, max_pending: int, timeout_ms: int
+        self,
+        ledger: Ledger,
+        follower: Follower,
+        spooler: Spooler | None,
+        *,
+        max_batch: int,
+        max_pending: int,
+        timeout_ms: int,
     ) -> None:
         self._ledger = ledger
         self._follower = follower
+        self._spooler = spooler
         self._max_batch = max_batch
         self._max_pending = max_pending
         self._timeout_s = timeout_ms / 1000
@@ -118,13 +128,23 @@ class Batcher:
 
     async def _record(self, events: list[Event]) -> list[Record] | LaurelsError:
         try:
-            return await self._ledger.record(events)
+            try:
+                records = await self._ledger.record(events)
+            except Unavailable as error:
+                if self._spooler is None or error.code != "ledger_unavailable":
+                    return error
+                await self._spooler.keep(events)
+                records = [Record(Recorded.SPOOLED)] * len(events)
         except LaurelsError as error:
             return error
         except Exception:
             # A fault of ours must not stop the lane: these senders are told, the next batch is tried.
             log.exception("record_failed", events=len(events))
             return Unavailable("internal", "The write failed, and the log says why. Nothing of it was stored.")
+        BATCHES.inc()
+        for outcome, count in Counter(record.outcome for record in records).items():
+            EVENTS.labels(outcome.value).inc(count)
+        return records
 
     async def _finish(self, pieces: list[_Piece], events: list[Event], records: list[Record] | LaurelsError) -> None:
         """Rank what was recorded, and answer."""

@@ -14,6 +14,7 @@ from laurels.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticat
 from laurels.ports import Clock, Ledger
 from laurels.service.access import Caller
 from laurels.service.follower import Follower
+from laurels.service.registry import Registry
 
 _STATUSES = list(Status)
 # Boards made with an Idempotency-Key and no UUID get one that follows from the key.
@@ -23,9 +24,10 @@ _GIVEN = ("id", "created_at", "revision", "periods", "archived_at")
 
 
 class Boards:
-    def __init__(self, ledger: Ledger, follower: Follower, clock: Clock, max_boards: int) -> None:
+    def __init__(self, ledger: Ledger, follower: Follower, registry: Registry, clock: Clock, max_boards: int) -> None:
         self._ledger = ledger
         self._follower = follower
+        self._registry = registry
         self._clock = clock
         self._max_boards = max_boards
         self._boards: dict[str, Board] = {}
@@ -39,8 +41,19 @@ class Boards:
             boards = [await self._create_default()]
         self._boards = {board.uuid: board for board in boards}
 
+    async def reload(self) -> None:
+        """Take over what other servers changed."""
+        for board in await self._ledger.boards():
+            held = self._boards.get(board.uuid)
+            if held is None or board.revision >= held.revision:
+                self._boards[board.uuid] = board
+                self._follower.know(board)
+
     def all(self) -> list[Board]:
         return list(self._boards.values())
+
+    def by_id(self, board_id: int) -> Board:
+        return next(board for board in self._boards.values() if board.id == board_id)
 
     def to_read(self, caller: Caller, board_uuid: str) -> Board:
         """A board that the caller may read. What exists unseen gets the same answer as what does not exist."""
@@ -112,10 +125,11 @@ class Boards:
             owned = sum(other.pod_id == board.pod_id for other in self._boards.values())
             if owned >= self._max_boards:
                 raise Conflict("too_many_boards", f"The pod has {owned} boards, as many as LAURELS_MAX_BOARDS allows.")
-            created = await self._ledger.create_board(replace(board, created_at=self._clock.now_us()))
+            created = await self._create(replace(board, created_at=self._clock.now_us()))
             self._boards[created.uuid] = created
             await self._follower.load(created)
-            return created
+        await self._registry.tell()
+        return created
 
     async def change(self, board: Board, fields: Mapping[str, Any], status: Status | None = None) -> Board:
         """Change some fields, or move the status forward by hand."""
@@ -140,7 +154,21 @@ class Boards:
             self._boards[stored.uuid] = stored
             if stored.capacity != board.capacity:
                 await self._follower.load(stored)
-            return stored
+            else:
+                self._follower.know(stored)
+        await self._registry.tell()
+        return stored
+
+    async def _create(self, board: Board) -> Board:
+        try:
+            return await self._ledger.create_board(board)
+        except Conflict:
+            # Another server may just have made the same board.
+            await self._registry.refresh()
+            existing = self._boards.get(board.uuid)
+            if existing is None or _definition(existing) != _definition(board):
+                raise
+            return existing
 
     async def _create_default(self) -> Board:
         now = self._clock.now_us()
@@ -154,7 +182,11 @@ class Boards:
             public=True,
             created_at=now,
         )
-        return await self._ledger.create_board(board)
+        try:
+            return await self._ledger.create_board(board)
+        except Conflict:
+            # Several servers may start at once.
+            return next(board for board in await self._ledger.boards() if board.uuid == DEFAULT_BOARD)
 
 
 def _definition(board: Board) -> dict[str, Any]:

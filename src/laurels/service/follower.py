@@ -1,7 +1,5 @@
-"""Keeps the index equal to the ledger: loads it at the start, and applies what was recorded since.
-
-All of it goes through one lane, so that nothing is applied between reading the ledger's best rows for a trimmed
-ranking and taking them over.
+"""Keeps the index equal to the ledger as scores come in: what was recorded is applied, and a trimmed ranking that runs
+low is refilled. What fails goes to the healer (healing.py).
 """
 
 import asyncio
@@ -10,25 +8,20 @@ from collections.abc import AsyncIterator, Callable, Iterable
 import structlog
 
 from laurels.core.board import Board, Ranking
-from laurels.errors import Unavailable
+from laurels.errors import LaurelsError, Unavailable
 from laurels.ports import Index, Ledger, Placement, Row
+from laurels.service.healing import Healer, complete
 
 log = structlog.get_logger()
 
 Progress = Callable[[int, int], None]
-RETRY_S = 1.0
-REFILLS = 5
 
 
 class Follower:
-    def __init__(self, ledger: Ledger, index: Index) -> None:
+    def __init__(self, ledger: Ledger, index: Index, healer: Healer) -> None:
         self._ledger = ledger
         self._index = index
-        self._lane = asyncio.Lock()
-        self._loading = asyncio.Lock()
-        self._healing: dict[int, asyncio.Task[None]] = {}
-        # Each board as it was loaded last: an event in flight may carry an older one.
-        self._latest: dict[int, Board] = {}
+        self._healer = healer
         self._ready = False
 
     @property
@@ -39,8 +32,80 @@ class Follower:
         if not self._ready:
             raise Unavailable("starting", "The rankings are being loaded. Try again in a moment.")
 
+    def know(self, board: Board) -> None:
+        """A board that was made or changed, here or elsewhere."""
+        self._healer.know(board)
+
     async def load_all(self, boards: Iterable[Board], progress: Progress) -> None:
-        """Fill the index from the ledger; `progress` is told how many rows of how many are in."""
+        """Fill an index of our own from the ledger; `progress` is told how many rows of how many are in.
+
+        A shared index is there already, or is healed while the ledger answers: it keeps nobody waiting.
+        """
+        boards = list(boards)
+        for board in boards:
+            self._healer.know(board)
+        if self._ledger.ranks is None:
+            await self._load_rows(boards, progress)
+        else:
+            self._healer.look_at(boards)
+        self._ready = True
+
+    async def load(self, board: Board) -> None:
+        """Build the rankings of a new or changed board, beside the live ones.
+
+        Where that fails the board says that it is catching up, and it is tried again until it works.
+        """
+        self._healer.know(board)
+        for period in board.periods:
+            ranking = board.ranking(period.id)
+            try:
+                await self._healer.build(board, ranking)
+            except LaurelsError as error:
+                self._healer.mend(board, ranking, (), error)
+            except Exception:
+                log.exception("load_failed", board=board.uuid)
+                await self._index.drop(ranking)
+                self._healer.mend(board, ranking, ())
+
+    async def apply(self, recorded: Iterable[tuple[Board, Row]]) -> dict[tuple[int, str], Placement]:
+        """Bring recorded rows into the index; gives the ranks by (period, user).
+
+        Never raises, for the rows are durable: where the index fails, they have no rank in the answer and are applied
+        as soon as it can be done.
+        """
+        rankings: dict[Ranking, tuple[Board, dict[str, Row]]] = {}
+        for board, row in recorded:
+            rankings.setdefault(board.ranking(row.period_id), (board, {}))[1][row.user_id] = row
+        applied = await asyncio.gather(
+            *(self._apply_one(board, ranking, list(rows.values())) for ranking, (board, rows) in rankings.items())
+        )
+        return {
+            (ranking.period_id, user_id): placement
+            for (ranking, (_, rows)), placements in zip(rankings.items(), applied, strict=True)
+            if placements is not None
+            for user_id, placement in zip(rows, placements, strict=True)
+        }
+
+    async def _apply_one(self, board: Board, ranking: Ranking, rows: list[Row]) -> list[Placement] | None:
+        try:
+            applied = await self._index.apply(ranking, rows, board.rank_style)
+            if applied.placements is None:
+                self._healer.mend(board, ranking)
+                return None
+            if not applied.short:
+                return applied.placements
+            await complete(self._ledger, self._index, ranking)
+            return await self._ranks_now(board, ranking, applied.placements, [row.user_id for row in rows])
+        except LaurelsError as error:
+            self._healer.mend(board, ranking, rows, error)
+        except Exception:
+            log.exception("index_behind", board=board.uuid, rows=len(rows))
+            # Nobody knows what is left of it.
+            await self._index.drop(ranking)
+            self._healer.mend(board, ranking, rows)
+        return None
+
+    async def _load_rows(self, boards: list[Board], progress: Progress) -> None:
         total = await self._ledger.count_rows()
         done = 0
 
@@ -53,90 +118,8 @@ class Follower:
 
         progress(0, total)
         for board in boards:
-            self._latest[board.id] = board
             for period in board.periods:
-                await self._index.load(board.ranking(period.id), counted(self._ledger.rows(period.id)))
-        self._ready = True
-
-    async def load(self, board: Board) -> None:
-        """Build the rankings of a new or changed board, beside the live ones.
-
-        Where that fails the board says that it is catching up, and it is tried again until it works.
-        """
-        self._latest[board.id] = board
-        try:
-            await self._build(board.id)
-        except Exception:
-            log.exception("load_failed", board=board.uuid)
-            for period in board.periods:
-                await self._heal(board, board.ranking(period.id))
-
-    async def apply(self, recorded: Iterable[tuple[Board, Row]]) -> dict[tuple[int, str], Placement]:
-        """Bring recorded rows into the index; gives the ranks by (period, user).
-
-        Never raises, for the rows are durable: where the index fails, its ranking answers that it is catching up
-        until it has been loaded again, and the rows have no rank in the answer.
-        """
-        rankings: dict[Ranking, tuple[Board, dict[str, Row]]] = {}
-        for board, row in recorded:
-            rankings.setdefault(board.ranking(row.period_id), (board, {}))[1][row.user_id] = row
-        placements: dict[tuple[int, str], Placement] = {}
-        async with self._lane:
-            for ranking, (board, by_user) in rankings.items():
-                rows = list(by_user.values())
-                try:
-                    placed = await self._index.apply(ranking, rows, board.rank_style)
-                    if await self._complete(ranking):
-                        placed = await self._ranks_now(board, ranking, placed, list(by_user))
-                except Exception:
-                    log.exception("index_behind", board=board.uuid, rows=len(rows))
-                    await self._heal(board, ranking)
-                    continue
-                for row, placement in zip(rows, placed, strict=True):
-                    placements[ranking.period_id, row.user_id] = placement
-        return placements
-
-    async def close(self) -> None:
-        for task in self._healing.values():
-            task.cancel()
-        await asyncio.gather(*self._healing.values(), return_exceptions=True)
-
-    async def _heal(self, board: Board, ranking: Ranking) -> None:
-        await self._index.drop(ranking)
-        if board.id not in self._healing:
-            task = asyncio.create_task(self._build_until_done(board.id), name=f"heal {board.uuid}")
-            self._healing[board.id] = task
-            task.add_done_callback(lambda _: self._healing.pop(board.id, None))
-
-    async def _build_until_done(self, board_id: int) -> None:
-        while True:
-            try:
-                await self._build(board_id)
-            except Exception:
-                log.exception("load_failed", board=self._latest[board_id].uuid, retry_s=RETRY_S)
-                await asyncio.sleep(RETRY_S)
-            else:
-                log.info("index_healed", board=self._latest[board_id].uuid)
-                return
-
-    async def _build(self, board_id: int) -> None:
-        async with self._loading:
-            board = self._latest[board_id]
-            for period in board.periods:
-                await self._index.load(board.ranking(period.id), self._ledger.rows(period.id))
-
-    async def _complete(self, ranking: Ranking) -> bool:
-        """Refill a trimmed ranking while it is short; gives whether it was."""
-        refilled = False
-        # Once is enough, unless the ranking is built anew in between.
-        for _ in range(REFILLS):
-            shortage = self._index.shortage(ranking)
-            if shortage is None:
-                break
-            best = await self._ledger.best_rows(ranking, shortage.wanted)
-            await self._index.refill(ranking, shortage, best)
-            refilled = True
-        return refilled
+                await self._healer.build(board, board.ranking(period.id), counted)
 
     async def _ranks_now(
         self, board: Board, ranking: Ranking, placed: list[Placement], user_ids: list[str]

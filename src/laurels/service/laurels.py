@@ -1,18 +1,24 @@
 """The whole service as one value: what an entry point needs, opened and closed in the right order."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 
 import structlog
 
-from laurels.core.board import DEFAULT_POD
+from laurels.core.board import DEFAULT_POD, Board
 from laurels.errors import LaurelsError, TooMany
-from laurels.ports import Clock, Index, Ledger
+from laurels.ports import Clock, Feed, Index, Ledger, Spool
 from laurels.service.access import Access
 from laurels.service.batcher import Batcher
 from laurels.service.boards import Boards
 from laurels.service.follower import Follower, Progress
+from laurels.service.healing import Healer
+from laurels.service.rank_source import RankSource
 from laurels.service.reads import Reads
+from laurels.service.rebuild import Rebuilt, rebuild_board
+from laurels.service.registry import Registry
+from laurels.service.spooling import Spooler
 from laurels.service.submit import Submissions
 from laurels.service.verify import Checked, verify_board
 
@@ -26,44 +32,70 @@ class Laurels:
         self,
         ledger: Ledger,
         index: Index,
+        feed: Feed,
         clock: Clock,
         *,
+        spool: Spool | None = None,
         admin_key: str,
         max_boards: int,
         max_batch: int,
         max_pending: int,
         write_timeout_ms: int,
+        repair_interval_ms: int,
     ) -> None:
+        # Only a ledger that others may write to, too, can answer for an index that is away from it.
+        shared = ledger.ranks is not None
         self.clock = clock
         self._ledger = ledger
         self._index = index
-        self._follower = Follower(ledger, index)
+        self.feed = feed
+        self._healer = Healer(ledger, index, repair_interval_ms / 1000 if shared else None)
+        self._follower = Follower(ledger, index, self._healer)
+        self._registry = Registry(ledger, feed, shared=shared)
+        self.access = Access(ledger, self._registry, clock, admin_key)
+        self.boards = Boards(ledger, self._follower, self._registry, clock, max_boards)
+        self._spooler = None if spool is None else Spooler(spool, ledger, self._follower, self.boards.by_id)
         self._batcher = Batcher(
-            ledger, self._follower, max_batch=max_batch, max_pending=max_pending, timeout_ms=write_timeout_ms
+            ledger,
+            self._follower,
+            self._spooler,
+            max_batch=max_batch,
+            max_pending=max_pending,
+            timeout_ms=write_timeout_ms,
         )
-        self.access = Access(ledger, clock, admin_key)
-        self.boards = Boards(ledger, self._follower, clock, max_boards)
         self.submissions = Submissions(ledger, self._follower, self._batcher, clock)
-        self.reads = Reads(ledger, index, self._follower, clock)
-        self._verifying = asyncio.Lock()
+        self.reads = Reads(ledger, RankSource(ledger, index, self._healer), self._follower, clock)
+        self._inspecting = asyncio.Lock()
 
     async def open(self) -> list[str]:
         """Open the ledger and what is kept of it in memory; gives the migrations that were applied."""
         migrations = await self._ledger.open()
-        await self.access.open()
+        await self.access.reload()
         await self.access.create_pod(DEFAULT_POD, "Default")
         await self.boards.open()
+        ledger_id = await self._ledger.identity()
+        await self._index.open(ledger_id)
+        await self.feed.open(ledger_id)
+        self._registry.start(self.access.reload, self.boards.reload)
         self._batcher.start()
+        if self._spooler is not None:
+            await self._spooler.open()
         return migrations
 
     async def load(self, progress: Progress = lambda _done, _total: None) -> None:
         """Fill the index from the ledger."""
         await self._follower.load_all(self.boards.all(), progress)
+        self._healer.start(self._registry.refresh)
 
     async def close(self) -> None:
         """Finish what was taken, refuse what is new."""
         await self._batcher.close()
-        await self._follower.close()
+        if self._spooler is not None:
+            await self._spooler.close()
+        await self._registry.close()
+        await self._healer.close()
+        await self.feed.close()
+        await self._index.close()
         await self._ledger.close()
 
     @property
@@ -72,12 +104,13 @@ class Laurels:
 
     async def dependencies(self) -> dict[str, str]:
         """'ok', or why not, for everything that an answer needs."""
-        try:
-            await self._ledger.ping()
-            ledger = "ok"
-        except LaurelsError as error:
-            ledger = error.message
-        return {"ledger": ledger, "index": "ok" if self.is_loaded else "loading"}
+        ledger, index = await asyncio.gather(_state_of(self._ledger), _state_of(self._index))
+        return {"ledger": ledger, "index": index if self.is_loaded else "loading"}
+
+    @property
+    def serves_alone(self) -> bool:
+        """Whether ledger or index alone can answer something."""
+        return self._ledger.ranks is not None and self.is_loaded
 
     async def count_rows(self) -> int:
         """How many rows a check will look at."""
@@ -85,10 +118,30 @@ class Laurels:
 
     async def verify(self) -> AsyncIterator[Checked]:
         """Check every board, one run at a time. See service/verify.py."""
-        if self._verifying.locked():
-            raise TooMany("verify_running", "A check is already running. Try again when it is done.")
-        async with self._verifying:
-            self._follower.require_ready()
+        async with self._inspection():
             for board in self.boards.all():
                 async for checked in verify_board(self._ledger, self._index, board):
                     yield checked
+
+    async def rebuild(self, boards: Sequence[Board]) -> AsyncIterator[Rebuilt]:
+        """Build every ranking of some boards anew. See service/rebuild.py."""
+        async with self._inspection():
+            for board in boards:
+                async for rebuilt in rebuild_board(self._index, self._healer, board):
+                    yield rebuilt
+
+    @contextlib.asynccontextmanager
+    async def _inspection(self) -> AsyncIterator[None]:
+        if self._inspecting.locked():
+            raise TooMany("verify_running", "A check or a rebuild is already running. Try again when it is done.")
+        async with self._inspecting:
+            self._follower.require_ready()
+            yield
+
+
+async def _state_of(part: Ledger | Index) -> str:
+    try:
+        await part.ping()
+    except LaurelsError as error:
+        return error.message
+    return "ok"

@@ -1,14 +1,17 @@
 """What can be asked of a board: top, rank, around, ranks, distribution, history, and all scores of a user."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Hashable, Iterable, Sequence
 
 from msgspec import Struct
 
 from laurels.core.board import GLOBAL, Board, Ranking, RankStyle
+from laurels.core.order import encode_key
 from laurels.core.windows import Period
 from laurels.errors import Invalid, NotFound
-from laurels.ports import Clock, Distribution, Found, Index, Ledger, Page, Place, StoredEvent
+from laurels.ports import Clock, Distribution, Found, Ledger, Page, Place, Ranks, Row, StoredEvent
 from laurels.service.follower import Follower
+from laurels.service.rank_source import RankSource, Shown
 
 
 class Selection(Struct, frozen=True):
@@ -38,53 +41,71 @@ class UserScore(Struct, frozen=True):
 
 
 class Reads:
-    def __init__(self, ledger: Ledger, index: Index, follower: Follower, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, source: RankSource, follower: Follower, clock: Clock) -> None:
         self._ledger = ledger
-        self._index = index
+        self._source = source
         self._follower = follower
         self._clock = clock
 
-    async def count(self, board: Board) -> int:
-        return await self._index.count(self._ranking(board, Selection()))
+    async def count(self, board: Board) -> Shown[int]:
+        ranking = self._ranking(board, Selection())
+        return await self._source.read(board, ranking, lambda ranks: ranks.count(ranking), "count")
 
-    async def top(self, board: Board, selection: Selection, offset: int, limit: int) -> Page:
-        return await self._index.top(self._ranking(board, selection), offset, limit, _style(board, selection))
+    async def top(self, board: Board, selection: Selection, offset: int, limit: int) -> Shown[Page]:
+        ranking, style = self._ranking(board, selection), _style(board, selection)
+        return await self._source.read(
+            board, ranking, lambda ranks: ranks.top(ranking, offset, limit, style), ("top", offset, limit, style)
+        )
 
-    def revision(self, board: Board, selection: Selection) -> tuple[Ranking, int]:
-        """What a page of `top` may be kept under: it is the same until this changes."""
+    async def revision(self, board: Board, selection: Selection) -> tuple[Ranking, Hashable | None]:
+        """What a page of `top` may be kept under: it is the same until this changes. None: don't keep it."""
         ranking = self._ranking(board, selection)
-        return ranking, self._index.revision(ranking)
+        return ranking, await self._source.revision(board, ranking)
 
-    async def rank(self, board: Board, selection: Selection, user_id: str) -> Found:
-        ranking = self._ranking(board, selection)
-        found = await self._index.find(ranking, user_id, _style(board, selection))
-        if found is None:
-            raise await self._not_ranked(ranking, user_id)
-        return found
+    async def rank(self, board: Board, selection: Selection, user_id: str) -> Shown[Found]:
+        ranking, style = self._ranking(board, selection), _style(board, selection)
 
-    async def around(self, board: Board, selection: Selection, user_id: str, above: int, below: int) -> Page:
-        ranking = self._ranking(board, selection)
-        page = await self._index.around(ranking, user_id, above, below, _style(board, selection))
-        if page is None:
-            raise await self._not_ranked(ranking, user_id)
-        return page
+        async def find(ranks: Ranks) -> Found:
+            found = await ranks.find(ranking, user_id, style)
+            if found is None:
+                raise await _not_ranked(ranks, ranking, user_id)
+            return found
+
+        return await self._source.read(board, ranking, find, ("rank", user_id, style))
+
+    async def around(self, board: Board, selection: Selection, user_id: str, above: int, below: int) -> Shown[Page]:
+        ranking, style = self._ranking(board, selection), _style(board, selection)
+
+        async def around(ranks: Ranks) -> Page:
+            page = await ranks.around(ranking, user_id, above, below, style)
+            if page is None:
+                raise await _not_ranked(ranks, ranking, user_id)
+            return page
+
+        return await self._source.read(board, ranking, around, ("around", user_id, above, below, style))
 
     async def ranks(
         self, board: Board, selection: Selection, user_ids: Sequence[str]
-    ) -> tuple[list[Friend], list[str]]:
+    ) -> Shown[tuple[list[Friend], list[str]]]:
         """The ranked ones of a set of users in their order, and those who are not ranked, as they were asked for."""
-        ranking = self._ranking(board, selection)
-        style = _style(board, selection)
-        asked = list(dict.fromkeys(user_ids))
+        ranking, style = self._ranking(board, selection), _style(board, selection)
+        asked = tuple(dict.fromkeys(user_ids))
+        shown = await self._source.read(
+            board, ranking, lambda ranks: ranks.places(ranking, asked, style), ("ranks", asked, style)
+        )
         # The order of the subset is the order of the ranking, whatever the style of numbering.
-        ordinal = await self._index.places(ranking, asked, RankStyle.ORDINAL)
-        styled = ordinal if style is RankStyle.ORDINAL else await self._index.places(ranking, asked, style)
-        order = sorted((first.rank, place) for first, place in zip(ordinal, styled, strict=True) if first and place)
-        missing = [user for user, place in zip(asked, styled, strict=True) if place is None]
-        return number_friends([place for _, place in order], style), missing
+        ordered = sorted(
+            (place for place in shown.value if place is not None),
+            key=lambda place: encode_key(board.order, board.ties, place.score, place.achieved_at, place.user_id),
+        )
+        missing = [user for user, place in zip(asked, shown.value, strict=True) if place is None]
+        return Shown((number_friends(ordered, style), missing), shown.degraded)
 
-    async def distribution(self, board: Board, selection: Selection, buckets: int) -> Distribution:
-        return await self._index.distribution(self._ranking(board, selection), buckets)
+    async def distribution(self, board: Board, selection: Selection, buckets: int) -> Shown[Distribution]:
+        ranking = self._ranking(board, selection)
+        return await self._source.read(
+            board, ranking, lambda ranks: ranks.distribution(ranking, buckets), ("distribution", buckets)
+        )
 
     async def history(self, board: Board, user_id: str, before_seq: int | None, limit: int) -> list[StoredEvent]:
         events = await self._ledger.user_events(board.id, user_id, before_seq=before_seq, limit=limit)
@@ -98,20 +119,30 @@ class Reads:
     async def count_events(self, board: Board) -> int:
         return await self._ledger.count_events(board.id)
 
-    async def scores_of_user(self, boards: Iterable[Board], user_id: str) -> list[UserScore]:
-        """All boards and windows in one answer: one query to the ledger, and a rank each from the index."""
+    async def scores_of_user(self, boards: Iterable[Board], user_id: str) -> Shown[list[UserScore]]:
+        """All boards and windows in one answer: one query to the ledger, and all ranks at once from the index."""
         self._follower.require_ready()
         where = {period.id: (board, period) for board in boards for period in board.periods}
-        rows = await self._ledger.rows_of_user(list(where), user_id)
+        rows = sorted(await self._ledger.rows_of_user(list(where), user_id), key=lambda row: row.period_id)
+        found = await asyncio.gather(*(self._place(where[row.period_id][0], row) for row in rows))
         scores: list[UserScore] = []
-        for row in sorted(rows, key=lambda row: row.period_id):
+        for row, shown in zip(rows, found, strict=True):
             board, period = where[row.period_id]
-            (place,) = await self._index.places(board.ranking(period.id), [user_id], board.rank_style)
+            place = shown.value
             if place is not None:
                 scores.append(UserScore(board, period, place.score, place.achieved_at, place.rank))
             elif row.standing is not None:
                 scores.append(UserScore(board, period, row.standing.score, row.standing.achieved_at, None))
-        return scores
+        return Shown(scores, any(shown.degraded for shown in found))
+
+    async def _place(self, board: Board, row: Row) -> Shown[Place | None]:
+        ranking, style = board.ranking(row.period_id), board.rank_style
+
+        async def place(ranks: Ranks) -> Place | None:
+            (found,) = await ranks.places(ranking, [row.user_id], style)
+            return found
+
+        return await self._source.read(board, ranking, place, ("place", row.user_id, style))
 
     def period_of(self, board: Board, selection: Selection) -> Period:
         window = selection.window or board.windows[0]
@@ -143,14 +174,15 @@ class Reads:
             )
         return board.ranking(self.period_of(board, selection).id, segment)
 
-    async def _not_ranked(self, ranking: Ranking, user_id: str) -> NotFound:
-        if await self._index.is_outside(ranking, user_id):
-            return NotFound(
-                "user_not_ranked",
-                f"User {user_id!r} has a score, and the board ranks only the best {ranking.capacity}.",
-                field="userId",
-            )
-        return NotFound("user_not_found", f"User {user_id!r} has no score on this board.", field="userId")
+
+async def _not_ranked(ranks: Ranks, ranking: Ranking, user_id: str) -> NotFound:
+    if await ranks.is_outside(ranking, user_id):
+        return NotFound(
+            "user_not_ranked",
+            f"User {user_id!r} has a score, and the board ranks only the best {ranking.capacity}.",
+            field="userId",
+        )
+    return NotFound("user_not_found", f"User {user_id!r} has no score on this board.", field="userId")
 
 
 def number_friends(places: Sequence[Place], style: RankStyle) -> list[Friend]:

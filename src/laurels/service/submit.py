@@ -43,6 +43,8 @@ class RankState(StrEnum):
     OUTSIDE_CAPACITY = "outside_capacity"
     REMOVED = "removed"
     CATCHING_UP = "catching_up"
+    # The score itself is still on its way to the ledger.
+    SPOOLED = "spooled"
 
 
 class Accepted(Struct, frozen=True):
@@ -209,6 +211,18 @@ def _answer(event: Event, written: Written | LaurelsError) -> Accepted | Laurels
             f"The eventId {event.event_id!r} (or the Idempotency-Key in its place) was used before with another "
             "payload. The first stays.",
             field="eventId",
+        )
+    if written.record.outcome is Recorded.SPOOLED:
+        return Accepted(
+            outcome=Recorded.SPOOLED,
+            event_id=event.event_id,
+            user_id=event.user_id,
+            score=None,
+            previous_score=None,
+            rank=None,
+            previous_rank=None,
+            rank_state=RankState.SPOOLED,
+            updated_at=event.received_at,
         )
     main = {period.id for period in event.board.periods if period.window == event.board.windows[0]}
     changes = written.record.changes

@@ -6,12 +6,12 @@ catch up before it counts.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Hashable, Iterator
 from enum import StrEnum
 
 from msgspec import Struct
 
-from laurels.core.board import Board, Ranking
+from laurels.core.board import Board
 from laurels.core.order import decode_key, encode_key
 from laurels.core.scores import Standing
 from laurels.core.windows import Period
@@ -47,27 +47,26 @@ class Checked(Struct, frozen=True):
 
 
 async def verify_board(ledger: Ledger, index: Index, board: Board) -> AsyncIterator[Checked]:
-    """Check every user of a board. Memory: a key and a version for each user."""
-    seen = {period.id: _Seen([], {}) for period in board.periods}
+    """Check every user of a board. Memory: a key for each user."""
+    seen = {period.id: _Seen(await index.revision(board.ranking(period.id)), []) for period in board.periods}
     async for chunk in ledger.refold(board):
         differences = [each for user in chunk for each in _check_rows(board, user)]
         for period in board.periods:
             rows = {user.user_id: row for user in chunk for row in user.rows if row.period_id == period.id}
             differences += await _check_index(index, board, period, chunk, rows)
-            seen[period.id].add(board, period, chunk, rows)
+            seen[period.id].add(board, period, chunk)
         yield Checked(len(chunk), differences)
     for period in board.periods:
-        yield Checked(0, await _check_order(ledger, index, board, period, seen[period.id]))
+        yield Checked(0, await _check_order(index, board, period, seen[period.id]))
 
 
 class _Seen(Struct):
-    """What the ledger showed of a period: the keys that must be ranked, and the version of each user's row."""
+    """The index's revision before the ledger was read, and the keys that the ledger says must be ranked."""
 
+    revision: Hashable
     keys: list[bytes]
-    versions: dict[str, int]
 
-    def add(self, board: Board, period: Period, chunk: list[Refolded], rows: dict[str, Row]) -> None:
-        self.versions.update((user_id, row.version) for user_id, row in rows.items())
+    def add(self, board: Board, period: Period, chunk: list[Refolded]) -> None:
         self.keys += [
             encode_key(board.order, board.ties, fresh.score, fresh.achieved_at, user.user_id)
             for user in chunk
@@ -124,11 +123,16 @@ def _index_fault(row: Row, fresh: Standing | None, found: Held | None, *, capped
     return None if same else Fault.INDEX_DIFFERS
 
 
-async def _check_order(ledger: Ledger, index: Index, board: Board, period: Period, seen: _Seen) -> list[Difference]:
-    """Who is ranked at which place, as a whole. Only a board that stood still can be held to it."""
-    ranked = await index.ranked_users(board.ranking(period.id))
+async def _check_order(index: Index, board: Board, period: Period, seen: _Seen) -> list[Difference]:
+    """Who is ranked at which place, as a whole. Only a ranking that stood still can be held to it."""
+    ranking = board.ranking(period.id)
+    ranked = [user async for chunk in index.ranked_users(ranking) for user in chunk]
     wanted = [decode_key(board.order, board.ties, key)[2] for key in sorted(seen.keys)[: board.capacity]]
-    if ranked == wanted or await _has_moved(ledger, index, board.ranking(period.id), seen.versions, ranked):
+    if ranked == wanted:
+        return []
+    # What was committed while the ledger was read has to arrive in the index within this time.
+    await asyncio.sleep(GRACE_S)
+    if await index.revision(ranking) != seen.revision:
         return []
     places = {user: number for number, user in enumerate(ranked, 1)}
     differences = []
@@ -144,18 +148,6 @@ async def _check_order(ledger: Ledger, index: Index, board: Board, period: Perio
         for user, place in places.items()
     ]
     return differences
-
-
-async def _has_moved(
-    ledger: Ledger, index: Index, ranking: Ranking, versions: dict[str, int], ranked: list[str]
-) -> bool:
-    held = await index.held(ranking, list(versions))
-    if any(each is not None and each.version > versions[user] for user, each in zip(versions, held, strict=True)):
-        return True
-    for user in ranked:
-        if user not in versions and await ledger.rows_of_user([ranking.period_id], user):
-            return True
-    return False
 
 
 def _show(standing: Standing | None) -> str:

@@ -48,6 +48,14 @@ class SqliteLedger:
     async def ping(self) -> None:
         await self._threads.read(lambda connection: connection.execute("SELECT 1").fetchone())
 
+    async def identity(self) -> str:
+        return await self._threads.read(registry.ledger_id)
+
+    @property
+    def ranks(self) -> None:
+        """The index is in the same process: there is no ledger without it."""
+        return
+
     # Scores
 
     async def record(self, events: Sequence[Event]) -> list[Record]:
@@ -64,6 +72,18 @@ class SqliteLedger:
 
     async def count_rows(self) -> int:
         return await self._threads.read(scores.count_rows)
+
+    async def position(self) -> int:
+        return await self._threads.read(scores.position)
+
+    async def changes(self, since: int) -> AsyncIterator[list[Row]]:
+        """A scan of all rows a chunk: nothing depends on it where nobody else writes."""
+        while chunk := await self._changes_page(since):
+            yield chunk
+            since = chunk[-1].version + 1
+
+    async def count_changes(self, since: int, limit: int) -> int:
+        return await self._threads.read(lambda c: scores.count_changed(c, since, limit))
 
     async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
         return await self._threads.read(lambda c: scores.best_rows(c, ranking, limit))
@@ -90,6 +110,9 @@ class SqliteLedger:
 
     # Who and what is there
 
+    async def registry_revision(self) -> int:
+        return await self._threads.read(registry.registry_revision)
+
     async def create_pod(self, pod: Pod) -> Pod:
         return await self._threads.write(lambda c: registry.create_pod(c, pod))
 
@@ -114,6 +137,9 @@ class SqliteLedger:
 
     async def boards(self) -> list[Board]:
         return await self._threads.read(registry.boards)
+
+    async def _changes_page(self, since: int) -> list[Row]:
+        return await self._threads.read(lambda c: scores.changed_rows(c, since, CHUNK_ROWS))
 
     async def _rows_page(self, period_id: int, after: str) -> list[Row]:
         return await self._threads.read(lambda c: scores.rows_page(c, period_id, after, CHUNK_ROWS))

@@ -21,6 +21,25 @@ ON CONFLICT (period_id, user_id) DO UPDATE SET
 -- name: take_versions
 UPDATE counters SET value = value + ? WHERE name = 'version' RETURNING value;
 
+-- name: last_version
+SELECT value FROM counters WHERE name = 'version';
+
+-- name: changed_rows
+SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+WHERE version >= ? ORDER BY version LIMIT ?;
+
+-- name: count_changed
+SELECT count(*) FROM (SELECT 1 FROM scores WHERE version >= ? LIMIT ?);
+
+-- name: ledger_id
+SELECT value FROM facts WHERE name = 'ledger_id';
+
+-- name: registry_revision
+SELECT value FROM counters WHERE name = 'registry';
+
+-- name: registry_changed
+UPDATE counters SET value = value + 1 WHERE name = 'registry';
+
 -- name: rows_page
 SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
 WHERE period_id = ? AND user_id > ? ORDER BY user_id LIMIT ?;

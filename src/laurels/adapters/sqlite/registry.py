@@ -14,8 +14,17 @@ from laurels.errors import Conflict, NotFound
 from laurels.ports import Key, Pod, Role
 
 
+def ledger_id(connection: sqlite3.Connection) -> str:
+    return str(connection.execute(SQL["ledger_id"]).fetchone()[0])
+
+
+def registry_revision(connection: sqlite3.Connection) -> int:
+    return int(connection.execute(SQL["registry_revision"]).fetchone()[0])
+
+
 def create_pod(connection: sqlite3.Connection, pod: Pod) -> Pod:
-    connection.execute(SQL["insert_pod"], (pod.pod_id, pod.name, pod.created_at))
+    if connection.execute(SQL["insert_pod"], (pod.pod_id, pod.name, pod.created_at)).rowcount:
+        connection.execute(SQL["registry_changed"])
     stored = Pod(*connection.execute(SQL["find_pod"], (pod.pod_id,)).fetchone())
     if stored.name != pod.name:
         raise Conflict("pod_exists", f"The podId {pod.pod_id!r} is taken. Choose another.", field="podId")
@@ -37,6 +46,7 @@ def create_key(connection: sqlite3.Connection, key: Key) -> None:
             f"This Idempotency-Key already made the key {key.key_id}, whose secret was shown then. "
             "If it was lost, revoke that key and make another.",
         )
+    connection.execute(SQL["registry_changed"])
 
 
 def keys(connection: sqlite3.Connection) -> list[Key]:
@@ -47,7 +57,9 @@ def keys(connection: sqlite3.Connection) -> list[Key]:
 
 
 def revoke_key(connection: sqlite3.Connection, key_id: str, now_us: int) -> bool:
-    return bool(connection.execute(SQL["revoke_key"], (now_us, key_id)).rowcount)
+    revoked = connection.execute(SQL["revoke_key"], (now_us, key_id)).rowcount
+    connection.execute(SQL["registry_changed"])
+    return bool(revoked)
 
 
 def create_board(connection: sqlite3.Connection, board: Board) -> Board:
@@ -77,6 +89,7 @@ def create_board(connection: sqlite3.Connection, board: Board) -> Board:
     ).fetchone()
     if inserted is None:
         raise Conflict("board_exists", f"The UUID {board.uuid!r} is taken. Choose another.", field="UUID")
+    connection.execute(SQL["registry_changed"])
     (board_id,) = inserted
     periods = []
     for window in board.windows:
@@ -107,6 +120,7 @@ def update_board(connection: sqlite3.Connection, board: Board) -> Board:
     )
     if not updated.rowcount:
         raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")
+    connection.execute(SQL["registry_changed"])
     return replace(board, revision=board.revision + 1)
 
 

@@ -91,8 +91,14 @@ CREATE TABLE acts (
     UNIQUE (board_id, act_id)
 ) STRICT;
 
--- `version`: the last version given to a row of `scores`, over all periods.
+-- `version`: the last version given to a row of `scores`, over all periods. `registry`: grows with pods, keys, boards.
 CREATE TABLE counters (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- `ledger_id`: a name for this ledger, so that an index never mixes it up with another.
+CREATE TABLE facts (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;

@@ -52,6 +52,19 @@ def rows_page(connection: sqlite3.Connection, period_id: int, after: str, limit:
     return _read_rows(connection.execute(SQL["rows_page"], (period_id, after, limit)))
 
 
+def position(connection: sqlite3.Connection) -> int:
+    """There is one writer, so versions are in the order of commits."""
+    return int(connection.execute(SQL["last_version"]).fetchone()[0]) + 1
+
+
+def changed_rows(connection: sqlite3.Connection, since: int, limit: int) -> list[Row]:
+    return _read_rows(connection.execute(SQL["changed_rows"], (since, limit)))
+
+
+def count_changed(connection: sqlite3.Connection, since: int, limit: int) -> int:
+    return int(connection.execute(SQL["count_changed"], (since, limit)).fetchone()[0])
+
+
 def rows_of_user(connection: sqlite3.Connection, period_ids: Sequence[int], user_id: str) -> list[Row]:
     rows = _read_rows(connection.execute(SQL["rows_of_user"], (str(list(period_ids)), user_id)))
     return [row for row in rows if row.standing is not None]

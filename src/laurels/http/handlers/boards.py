@@ -144,7 +144,7 @@ async def _answer(laurels: Laurels, board: Board) -> BoardAnswer:
 
 async def _total_users(laurels: Laurels, board: Board) -> int | None:
     try:
-        return await laurels.reads.count(board)
+        return (await laurels.reads.count(board)).value
     except Unavailable:
         return None
 

@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncIterator
 
-from laurels.http.bodies import HealthAnswer, NoQuery, ReadyAnswer, VerifyLine
-from laurels.http.call import Answered, Call, Streamed
+from laurels.http.bodies import HealthAnswer, NoQuery, ReadyAnswer, RebuildLine, RebuildQuery, VerifyLine
+from laurels.http.call import Answered, Call, Streamed, Text
+from laurels.service.metrics import METRICS_TYPE, render_metrics
+from laurels.service.rebuild import Rebuilt
 from laurels.service.verify import Checked
 
 
@@ -16,9 +18,50 @@ async def get_health(call: Call[NoQuery, None]) -> HealthAnswer:
 async def get_ready(call: Call[NoQuery, None]) -> Answered[ReadyAnswer]:
     """Can it serve? 503 with the reason for each dependency if not"""
     dependencies = await call.laurels.dependencies()
-    ready = all(state == "ok" for state in dependencies.values())
-    answer = ReadyAnswer(status="ready" if ready else "not_ready", dependencies=dependencies)
-    return Answered(answer, 200) if ready else Answered(answer, 503, {"Retry-After": "1"})
+    working = [state == "ok" for state in dependencies.values()]
+    if all(working):
+        return Answered(ReadyAnswer(status="ready", dependencies=dependencies), 200)
+    if any(working) and call.laurels.serves_alone:
+        return Answered(ReadyAnswer(status="degraded", dependencies=dependencies), 200)
+    return Answered(ReadyAnswer(status="not_ready", dependencies=dependencies), 503, {"Retry-After": "1"})
+
+
+async def get_metrics(call: Call[NoQuery, None]) -> Text:
+    """What it does, for Prometheus"""
+    del call
+    return Text(render_metrics(), METRICS_TYPE)
+
+
+async def post_rebuild(call: Call[RebuildQuery, None]) -> Streamed:
+    """Build the rankings anew from the ledger, beside the live ones
+
+    Readers see the one before until the new one is complete. Streams JSON lines: each ranking with how many users the
+    one before had wrong, and a last line with `done`.
+    """
+    uuid = call.query.board
+    boards = call.laurels.boards.all() if uuid is None else [call.laurels.boards.to_read(call.caller, uuid)]
+    total = await call.laurels.count_rows()
+    rebuilds = call.laurels.rebuild(boards)
+    first = await anext(rebuilds, None)
+    return Streamed(_rebuild_lines(first, rebuilds, total))
+
+
+async def _rebuild_lines(first: Rebuilt | None, rest: AsyncIterator[Rebuilt], total: int) -> AsyncIterator[RebuildLine]:
+    rows = differences = 0
+    rebuilt = first
+    while rebuilt is not None:
+        rows += rebuilt.rows
+        differences += rebuilt.differed or 0
+        yield RebuildLine(
+            board=rebuilt.board,
+            period=rebuilt.period,
+            differed=rebuilt.differed,
+            users=list(rebuilt.users) or None,
+            rebuilt_rows=rows,
+            total_rows=total,
+        )
+        rebuilt = await anext(rest, None)
+    yield RebuildLine(rebuilt_rows=rows, total_rows=total, differences=differences, done=True)
 
 
 async def get_verify(call: Call[NoQuery, None]) -> Streamed:

@@ -42,23 +42,24 @@ async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
     """The best users, from an offset on"""
     board = call.board
     selection, offset, limit = _selection(call.query), call.query.offset, call.query.limit
-    ranking, revision = call.laurels.reads.revision(board, selection)
+    ranking, revision = await call.laurels.reads.revision(board, selection)
     key = (ranking, selection.style, offset, limit)
     now = to_datetime(call.laurels.clock.now_us())
-    kept = call.pages.get(key, revision)
+    kept = None if revision is None else call.pages.get(key, revision)
     if kept is None:
-        page = await call.laurels.reads.top(board, selection, offset, limit)
+        page = call.show(await call.laurels.reads.top(board, selection, offset, limit))
         users = [_entry(place) for place in page.places]
         answer = TopAnswer(uuid=board.uuid, users=users, total_users=page.total, retrieved_at=now)
         kept = msgspec.json.encode(answer).rpartition(RETRIEVED_AT)[0]
-        call.pages.put(key, revision, kept)
+        if revision is not None and not call.degraded:
+            call.pages.put(key, revision, kept)
     return Encoded(b"%b%b%b}" % (kept, RETRIEVED_AT, msgspec.json.encode(now)))
 
 
 async def get_rank(call: Call[SelectionQuery, None]) -> RankAnswer:
     """A user's rank, score and percentile"""
     board = call.board
-    found = await call.laurels.reads.rank(board, _selection(call.query), call.user_id)
+    found = call.show(await call.laurels.reads.rank(board, _selection(call.query), call.user_id))
     return RankAnswer(
         uuid=board.uuid,
         user_id=found.place.user_id,
@@ -74,7 +75,7 @@ async def get_around(call: Call[AroundQuery, None]) -> AroundAnswer:
     """A user's own row and its neighbours, in order"""
     board = call.board
     query = call.query
-    page = await call.laurels.reads.around(board, _selection(query), call.user_id, query.above, query.below)
+    page = call.show(await call.laurels.reads.around(board, _selection(query), call.user_id, query.above, query.below))
     return AroundAnswer(uuid=board.uuid, users=[_entry(place) for place in page.places], total_users=page.total)
 
 
@@ -85,7 +86,7 @@ async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
     the same style.
     """
     board = call.board
-    friends, missing = await call.laurels.reads.ranks(board, _selection(call.query), call.body.user_ids)
+    friends, missing = call.show(await call.laurels.reads.ranks(board, _selection(call.query), call.body.user_ids))
     return RanksAnswer(
         uuid=board.uuid,
         users=[
@@ -109,7 +110,7 @@ async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionA
     be told apart give fewer buckets than asked for.
     """
     board = call.board
-    spread = await call.laurels.reads.distribution(board, _selection(call.query), call.query.buckets)
+    spread = call.show(await call.laurels.reads.distribution(board, _selection(call.query), call.query.buckets))
     return DistributionAnswer(
         uuid=board.uuid,
         buckets=[
@@ -173,7 +174,7 @@ async def get_user_scores(call: Call[PodQuery, None]) -> UserScoresAnswer:
     """
     pod_id = call.caller.require_pod(call.query.pod_id)
     boards = [board for board in call.laurels.boards.all() if board.pod_id == pod_id]
-    scores = await call.laurels.reads.scores_of_user(boards, call.user_id)
+    scores = call.show(await call.laurels.reads.scores_of_user(boards, call.user_id))
     return UserScoresAnswer(
         user_id=call.user_id,
         scores=[

@@ -1,5 +1,7 @@
 """Scores in: one, many, and taking a user off a board."""
 
+from typing import Literal
+
 import msgspec
 
 from laurels.core.instants import to_datetime, to_us
@@ -14,11 +16,19 @@ from laurels.http.bodies import (
     ScoreResult,
     ScoreUpdate,
 )
-from laurels.http.call import Call
+from laurels.http.call import Answered, Call
 from laurels.http.decode import decode_body
 from laurels.http.problems import problem_of
 from laurels.ports import Recorded
 from laurels.service.submit import Accepted, Submission
+
+# Taken, and not yet in the ledger.
+SPOOLED = 202
+_STATUS: dict[Recorded, Literal["accepted", "duplicate", "spooled"]] = {
+    Recorded.ACCEPTED: "accepted",
+    Recorded.DUPLICATE: "duplicate",
+    Recorded.SPOOLED: "spooled",
+}
 
 _item = msgspec.json.Decoder(ScoreItem)
 
@@ -30,18 +40,20 @@ class _Named(msgspec.Struct, rename="camel"):
 _named = msgspec.json.Decoder(_Named)
 
 
-async def put_score(call: Call[NoQuery, ScoreUpdate]) -> ScoreAnswer:
+async def put_score(call: Call[NoQuery, ScoreUpdate]) -> Answered[ScoreAnswer]:
     """Submit a score
 
     Added, compared or set, as the board's rule says; creates the user's entry if it is missing. The answer comes
     after the score is durable and ranked. Send an `eventId` (or an `Idempotency-Key`) to be able to repeat the call
     safely: it is counted once.
+
+    202: the ledger can't be reached, and the score is kept on this server's disk until it can.
     """
     board = call.board
     accepted = await call.laurels.submissions.submit(
         board, to_submission(call.user_id, call.body, call.idempotency_key)
     )
-    return ScoreAnswer(
+    answer = ScoreAnswer(
         uuid=board.uuid,
         user_id=accepted.user_id,
         score=accepted.score,
@@ -53,9 +65,10 @@ async def put_score(call: Call[NoQuery, ScoreUpdate]) -> ScoreAnswer:
         duplicate=accepted.outcome is Recorded.DUPLICATE,
         rank_state=accepted.rank_state,
     )
+    return Answered(answer, SPOOLED if accepted.outcome is Recorded.SPOOLED else 200)
 
 
-async def post_scores(call: Call[NoQuery, ScoreBatch]) -> BatchAnswer:
+async def post_scores(call: Call[NoQuery, ScoreBatch]) -> Answered[BatchAnswer]:
     """Submit many scores
 
     One result an item, in order; a bad item is refused and does not spoil the rest. With an `Idempotency-Key`, an
@@ -72,7 +85,8 @@ async def post_scores(call: Call[NoQuery, ScoreBatch]) -> BatchAnswer:
             results.append(ScoreResult(user_id=user_id, status="refused", problem=problem_of(answer)))
         else:
             results.append(_result(answer))
-    return BatchAnswer(uuid=board.uuid, results=results)
+    spooled = any(result.status == "spooled" for result in results)
+    return Answered(BatchAnswer(uuid=board.uuid, results=results), SPOOLED if spooled else 200)
 
 
 async def delete_user(call: Call[NoQuery, None]) -> RemovedAnswer:
@@ -107,7 +121,7 @@ def _read_item(raw: msgspec.Raw, event_id: str | None) -> Submission | LaurelsEr
 def _result(accepted: Accepted) -> ScoreResult:
     return ScoreResult(
         user_id=accepted.user_id,
-        status="duplicate" if accepted.outcome is Recorded.DUPLICATE else "accepted",
+        status=_STATUS[accepted.outcome],
         score=accepted.score,
         rank=accepted.rank,
         event_id=accepted.event_id,

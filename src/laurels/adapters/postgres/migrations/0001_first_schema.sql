@@ -1,0 +1,270 @@
+-- Instants are microseconds since 1970. Ids compare by their UTF-8 bytes, as everywhere in Laurels.
+
+CREATE TABLE pods (
+    pod_id     text COLLATE "C" PRIMARY KEY,
+    name       text NOT NULL,
+    created_at bigint NOT NULL
+);
+
+-- A key is shown once and not kept: only its SHA-256 is.
+CREATE TABLE keys (
+    key_id     text COLLATE "C" PRIMARY KEY,
+    pod_id     text COLLATE "C" NOT NULL REFERENCES pods (pod_id),
+    role       text NOT NULL,
+    label      text,
+    digest     bytea NOT NULL,
+    created_at bigint NOT NULL,
+    revoked_at bigint
+);
+
+CREATE TABLE boards (
+    id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    uuid        text COLLATE "C" NOT NULL UNIQUE,
+    pod_id      text COLLATE "C" NOT NULL REFERENCES pods (pod_id),
+    name        text NOT NULL,
+    rule        text NOT NULL,
+    sort_order  text NOT NULL,
+    ties        text NOT NULL,
+    capacity    bigint,
+    min_score   double precision,
+    max_score   double precision,
+    public      boolean NOT NULL,
+    windows     text NOT NULL,  -- JSON list
+    segments    text NOT NULL,  -- JSON list
+    start_at    bigint,
+    end_at      bigint,
+    archived_at bigint,
+    created_at  bigint NOT NULL,
+    revision    bigint NOT NULL,
+    metadata    text            -- JSON object; text, for jsonb would change it
+);
+
+CREATE TABLE periods (
+    id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    board_id    bigint NOT NULL REFERENCES boards (id),
+    window_name text NOT NULL,
+    name        text NOT NULL,
+    start_at    bigint,
+    end_at      bigint,
+    UNIQUE (board_id, name)
+);
+
+-- Every accepted submission, once. A voided event no longer counts and its id stays taken. Boards and periods are never
+-- deleted, so the two large tables do without foreign keys, which would cost a look-up a row.
+CREATE TABLE events (
+    seq         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    board_id    bigint NOT NULL,
+    event_id    text COLLATE "C" NOT NULL,
+    user_id     text COLLATE "C" NOT NULL,
+    score       double precision NOT NULL CHECK (score > '-Infinity' AND score < 'Infinity'),
+    at          bigint NOT NULL,
+    stamped     boolean NOT NULL,  -- `at` is the server's clock, not the sender's word
+    received_at bigint NOT NULL,
+    voided_by   bigint,
+    metadata    text,              -- canonical JSON object
+    xact        bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    UNIQUE (board_id, event_id)
+);
+
+CREATE INDEX events_by_user ON events (board_id, user_id, seq);
+-- What was changed lately: see Ledger.position. One entry a transaction, for equal ones are kept together.
+CREATE INDEX events_by_xact ON events (xact);
+
+-- The fold of a user's events in a period. score NULL: removed; the version stays as a guard.
+CREATE TABLE scores (
+    period_id   bigint NOT NULL,
+    user_id     text COLLATE "C" NOT NULL,
+    score       double precision,
+    achieved_at bigint,
+    total       numeric,           -- increment: the exact sum
+    moved       boolean NOT NULL,  -- increment: whether an event other than 0 was counted
+    version     bigint NOT NULL,
+    PRIMARY KEY (period_id, user_id)
+-- Room for the next version of a row on its own page: an update then touches no index.
+) WITH (fillfactor = 80);
+
+CREATE SEQUENCE versions;
+
+-- What people did to stored scores: who, what, when.
+CREATE TABLE acts (
+    id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    board_id bigint NOT NULL REFERENCES boards (id),
+    act_id   text COLLATE "C" NOT NULL,
+    kind     text NOT NULL,
+    user_id  text COLLATE "C",
+    by_key   text NOT NULL,
+    at       bigint NOT NULL,
+    xact     bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    UNIQUE (board_id, act_id)
+);
+
+CREATE INDEX acts_by_xact ON acts (xact);
+
+-- `registry`: grows with every change of pods, keys and boards.
+CREATE TABLE counters (
+    name  text PRIMARY KEY,
+    value bigint NOT NULL
+);
+
+INSERT INTO counters (name, value) VALUES ('registry', 0);
+
+-- `ledger_id`: a name for this ledger, so that an index never mixes it up with another.
+CREATE TABLE facts (
+    name  text PRIMARY KEY,
+    value text NOT NULL
+);
+
+INSERT INTO facts (name, value) VALUES ('ledger_id', substr(replace(gen_random_uuid()::text, '-', ''), 1, 16));
+
+-- The double nearest to a sum; beyond the largest one it stays there, and what is too small is zero.
+CREATE FUNCTION nearest_double(total numeric) RETURNS double precision LANGUAGE sql IMMUTABLE STRICT AS $$
+    SELECT CASE WHEN abs(total) <= 2.47032822920623272088284396434110686182e-324 THEN 0
+                ELSE least(greatest(total, -1.7976931348623157e308), 1.7976931348623157e308)::double precision END
+$$;
+
+-- Stores and folds a batch: the whole of Ledger.record but the comparison of events that were there before, in one
+-- statement of the client. Each step takes its locks in the order of the keys, and the steps follow each other, so two
+-- batches wait for each other in one direction only: events, new rows, rows.
+--
+-- In: one element an event, numbered from 1, and one an event and period that it counts in (a place). `signs` is 1
+-- where lower scores are better, else -1.
+-- Out: one row an event and period. Where `accepted` is false, `old_*` is the event that had the id before.
+CREATE FUNCTION record_events(
+    board_ids bigint[], event_ids text[], user_ids text[], event_scores double precision[], event_ats bigint[],
+    stamps boolean[], received bigint[], metadatas text[],
+    place_ns int[], place_periods bigint[], place_users text[], place_scores double precision[],
+    place_amounts text[], place_ats bigint[], rules text[], signs double precision[]
+) RETURNS TABLE (
+    n int, accepted boolean,
+    old_user_id text, old_score double precision, old_at bigint, old_stamped boolean, old_metadata text,
+    period_id bigint,
+    before_score double precision, before_at bigint, before_total text, before_moved boolean, before_version bigint,
+    after_score double precision, after_at bigint, after_total text, after_moved boolean, after_version bigint
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    is_new boolean[];
+    before_rows scores[];
+BEGIN
+    -- 1. The events. Of two with the same id in one batch the first counts.
+    WITH input AS (
+        SELECT i.* FROM unnest(board_ids, event_ids, user_ids, event_scores, event_ats, stamps, received, metadatas)
+            WITH ORDINALITY AS i (board_id, event_id, user_id, score, at, stamped, received_at, metadata, n)
+    ), inserted AS (
+        INSERT INTO events AS e (board_id, event_id, user_id, score, at, stamped, received_at, metadata)
+        SELECT i.board_id, i.event_id, i.user_id, i.score, i.at, i.stamped, i.received_at, i.metadata
+        FROM input i ORDER BY i.board_id, i.event_id COLLATE "C", i.n
+        ON CONFLICT (board_id, event_id) DO NOTHING
+        RETURNING e.board_id, e.event_id
+    ), numbered AS (
+        SELECT i.n, i.board_id, i.event_id,
+               row_number() OVER (PARTITION BY i.board_id, i.event_id COLLATE "C" ORDER BY i.n) = 1 AS is_first
+        FROM input i
+    )
+    SELECT array_agg(w.is_first AND d.event_id IS NOT NULL ORDER BY w.n) INTO is_new
+    FROM numbered w LEFT JOIN inserted d ON d.board_id = w.board_id AND d.event_id = w.event_id;
+
+    -- 2. A row for every user who has none yet.
+    INSERT INTO scores AS s (period_id, user_id, moved, version)
+    SELECT DISTINCT p.period_id, p.user_id COLLATE "C", false, 0
+    FROM unnest(place_ns, place_periods, place_users) AS p (n, period_id, user_id)
+    WHERE is_new[p.n]
+    ORDER BY 1, 2
+    ON CONFLICT (period_id, user_id) DO NOTHING;
+
+    -- 3. The rows as they are, locked.
+    SELECT array_agg(locked.s) INTO before_rows FROM (
+        SELECT s FROM scores s JOIN (
+            SELECT DISTINCT p.period_id, p.user_id COLLATE "C" AS user_id
+            FROM unnest(place_ns, place_periods, place_users) AS p (n, period_id, user_id)
+            WHERE is_new[p.n]
+        ) wanted ON s.period_id = wanted.period_id AND s.user_id = wanted.user_id
+        ORDER BY s.period_id, s.user_id
+        FOR NO KEY UPDATE OF s
+    ) AS locked;
+
+    -- 4. The fold. What each rule means is said in laurels.core.scores.
+    WITH fresh AS (
+        SELECT p.period_id, p.user_id COLLATE "C" AS user_id, p.score, p.amount::numeric AS amount, p.at, p.rule, p.sign
+        FROM unnest(place_ns, place_periods, place_users, place_scores, place_amounts, place_ats, rules, signs)
+            AS p (n, period_id, user_id, score, amount, at, rule, sign)
+        WHERE is_new[p.n]
+    ), sums AS (
+        SELECT f.period_id, f.user_id, sum(f.amount) AS amount, bool_or(f.score <> 0) AS moved,
+               max(f.at) FILTER (WHERE f.score <> 0) AS moved_at, min(f.at) AS first_at
+        FROM fresh f WHERE f.rule = 'increment' GROUP BY f.period_id, f.user_id
+    ), chosen AS (
+        SELECT DISTINCT ON (c.period_id, c.user_id) c.period_id, c.user_id, c.score, c.at FROM (
+            SELECT f.period_id, f.user_id, f.score, f.at, f.rule, f.sign FROM fresh f WHERE f.rule <> 'increment'
+            UNION ALL
+            SELECT r.period_id, r.user_id, r.score, r.achieved_at, f.rule, f.sign
+            FROM unnest(before_rows) r
+            JOIN (SELECT DISTINCT period_id, user_id, rule, sign FROM fresh WHERE rule <> 'increment') f
+                ON f.period_id = r.period_id AND f.user_id = r.user_id
+            WHERE r.score IS NOT NULL
+        ) c
+        ORDER BY c.period_id, c.user_id, CASE WHEN c.rule = 'latest' THEN -c.at END, c.score * c.sign, c.at
+    ), folded AS (
+        SELECT c.period_id, c.user_id, c.score, c.at AS achieved_at, NULL::numeric AS total, false AS moved
+        FROM chosen c
+        UNION ALL
+        SELECT r.period_id, r.user_id, nearest_double(coalesce(r.total, 0) + s.amount),
+               CASE WHEN r.score IS NULL THEN coalesce(s.moved_at, s.first_at)
+                    WHEN s.moved AND r.moved THEN greatest(r.achieved_at, s.moved_at)
+                    WHEN s.moved THEN s.moved_at
+                    WHEN r.moved THEN r.achieved_at
+                    ELSE least(r.achieved_at, s.first_at) END,
+               coalesce(r.total, 0) + s.amount, r.moved OR s.moved
+        FROM unnest(before_rows) r JOIN sums s ON s.period_id = r.period_id AND s.user_id = r.user_id
+    )
+    UPDATE scores AS s
+    SET score = f.score, achieved_at = f.achieved_at, total = f.total, moved = f.moved, version = nextval('versions')
+    FROM folded f
+    WHERE s.period_id = f.period_id AND s.user_id = f.user_id
+      AND (s.score, s.achieved_at, s.total, s.moved) IS DISTINCT FROM (f.score, f.achieved_at, f.total, f.moved);
+
+    -- 5. What became of each.
+    RETURN QUERY
+    SELECT i.n::int, is_new[i.n], e.user_id, e.score, e.at, e.stamped, e.metadata, p.period_id,
+           b.score, b.achieved_at, b.total::text, b.moved, b.version,
+           r.score, r.achieved_at, r.total::text, r.moved, r.version
+    FROM unnest(board_ids, event_ids, user_ids) WITH ORDINALITY AS i (board_id, event_id, user_id, n)
+    LEFT JOIN unnest(place_ns, place_periods) AS p (n, period_id) ON p.n = i.n
+    LEFT JOIN events e ON NOT is_new[i.n] AND e.board_id = i.board_id AND e.event_id = i.event_id
+    LEFT JOIN unnest(before_rows) b ON b.period_id = p.period_id AND b.user_id = i.user_id
+    LEFT JOIN scores r ON r.period_id = p.period_id AND r.user_id = i.user_id
+    ORDER BY i.n, p.period_id;
+END $$;
+
+-- Takes a user off a board: voids the events, clears the rows and gives them. Once an act; the second time it only gives
+-- the rows. The error LRL01 says that there is nothing to remove.
+CREATE FUNCTION remove_user(board bigint, act text, act_kind text, removed_user text, by_whom text, act_at bigint)
+RETURNS SETOF scores LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    new_act bigint;
+    ranked boolean;
+BEGIN
+    INSERT INTO acts (board_id, act_id, kind, user_id, by_key, at)
+    VALUES (board, act, act_kind, removed_user, by_whom, act_at)
+    ON CONFLICT (board_id, act_id) DO NOTHING RETURNING id INTO new_act;
+    IF new_act IS NOT NULL THEN
+        SELECT coalesce(bool_or(locked.score IS NOT NULL), false) INTO ranked FROM (
+            SELECT s.score FROM scores s
+            WHERE s.user_id = removed_user AND s.period_id IN (SELECT id FROM periods WHERE board_id = board)
+            ORDER BY s.period_id FOR NO KEY UPDATE OF s
+        ) AS locked;
+        IF NOT ranked THEN
+            RAISE EXCEPTION 'nothing to remove' USING ERRCODE = 'LRL01';
+        END IF;
+        UPDATE events SET voided_by = new_act WHERE board_id = board AND user_id = removed_user AND voided_by IS NULL;
+        UPDATE scores s
+        SET score = NULL, achieved_at = NULL, total = NULL, moved = false, version = nextval('versions')
+        WHERE s.user_id = removed_user AND s.score IS NOT NULL
+          AND s.period_id IN (SELECT id FROM periods WHERE board_id = board);
+    END IF;
+    RETURN QUERY
+    SELECT s.* FROM scores s
+    WHERE s.user_id = removed_user AND s.period_id IN (SELECT id FROM periods WHERE board_id = board)
+    ORDER BY s.period_id;
+END $$;

@@ -1,0 +1,190 @@
+"""Connections to PostgreSQL: bounded in number, every call with a timeout, driver errors translated here, once.
+
+A pooler in transaction mode (PgBouncer) is noticed by its answers. Behind one, every call is a transaction of its own
+and nothing is prepared beforehand, for two calls may meet two different servers.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+import structlog
+
+from laurels.errors import Unavailable
+
+if TYPE_CHECKING:
+    # The driver's classes take parameters for type checkers only.
+    Connection = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
+else:
+    Connection = asyncpg.pool.PoolConnectionProxy
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+Work = Callable[[Connection], Awaitable[T]]
+
+OLDEST = 130000
+CONNECT_TIMEOUT_S = 5.0
+ACQUIRE_TIMEOUT_S = 5.0
+WRITE_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 60.0
+# How long a lost connection or a restart is waited for within one call; and how often a lost ledger is tried again.
+PATIENCE_S = 2.0
+TRY_EVERY_S = 0.25
+# What ends a transaction whose client is gone.
+IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = '15s'"
+
+# The server said that nothing was done; another try may succeed.
+ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+# Nobody knows whether it was done.
+LOST = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.InvalidCachedStatementError,
+)
+
+
+class PostgresPool:
+    def __init__(self, url: str, max_connections: int) -> None:
+        self._url = url
+        self._max = max_connections
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._pooled = False
+        self._try_again_at = 0.0
+        self._failing = False
+
+    async def open(self) -> None:
+        try:
+            await self._look()
+            self._pool = await asyncpg.create_pool(
+                self._url,
+                min_size=0,
+                max_size=self._max,
+                timeout=CONNECT_TIMEOUT_S,
+                statement_cache_size=0 if self._pooled else 200,
+                max_inactive_connection_lifetime=300,
+                init=None if self._pooled else _limit_statements,
+            )
+        except (*LOST, asyncpg.PostgresError, ValueError) as error:
+            raise Unavailable("ledger_unavailable", f"PostgreSQL can't be used: {_words(error)}") from error
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    await pool.close()
+            except TimeoutError:
+                pool.terminate()
+
+    async def read(self, work: Work[T]) -> T:
+        """Run one statement that changes nothing."""
+        return await self._persist(work, READ_TIMEOUT_S, repeat=True, transaction=None)
+
+    async def read_together(self, work: Work[T]) -> T:
+        """Run statements that see one moment."""
+        return await self._persist(work, READ_TIMEOUT_S, repeat=True, transaction="repeatable_read")
+
+    async def write(self, work: Work[T], *, repeat: bool, statements: int = 2) -> T:
+        """Run statements all or nothing. `repeat`: doing it twice has the same effect as once."""
+        several = "read_committed" if statements > 1 else None
+        return await self._persist(work, WRITE_TIMEOUT_S, repeat=repeat, transaction=several)
+
+    # Inside
+
+    async def _persist(self, work: Work[T], timeout_s: float, *, repeat: bool, transaction: str | None) -> T:
+        """Repeat what can be repeated, for a moment; after that, and until the ledger is back, fail at once."""
+        if self._failing and time.monotonic() < self._try_again_at:
+            raise Unavailable("ledger_unavailable", "PostgreSQL can't be reached.")
+        self._try_again_at = time.monotonic() + TRY_EVERY_S
+        end = time.monotonic() + (0 if self._failing else PATIENCE_S)
+        wait_s = 0.02
+        while True:
+            try:
+                result = await self._run(work, timeout_s, transaction)
+            except ROLLED_BACK as error:
+                failure: Exception = error
+                again = True
+            except LOST as error:
+                failure = error
+                again = repeat and not isinstance(error, TimeoutError)
+                if time.monotonic() > end or not again:
+                    self._lost(error)
+            except asyncpg.PostgresError as error:
+                raise Unavailable("ledger_unavailable", f"PostgreSQL can't do that: {_words(error)}") from error
+            else:
+                self._found()
+                return result
+            if not again or time.monotonic() > end:
+                raise Unavailable("ledger_unavailable", f"PostgreSQL can't be used: {_words(failure)}") from failure
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1))  # noqa: S311 - so that two don't meet again
+            wait_s = min(0.5, wait_s * 2)
+
+    async def _run(self, work: Work[T], timeout_s: float, transaction: str | None) -> T:
+        if self._pool is None:
+            raise Unavailable("stopping", "The server is shutting down.")
+        pool = self._pool
+        connection = await pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
+        try:
+            async with asyncio.timeout(timeout_s):
+                if transaction is None and not self._pooled:
+                    return await work(connection)
+                return await self._in_transaction(connection, work, transaction)
+        except (*LOST, asyncio.CancelledError):
+            # What it was doing can't be known; a polite end would wait for a server that may be frozen.
+            connection.terminate()
+            raise
+        finally:
+            await pool.release(connection, timeout=ACQUIRE_TIMEOUT_S)
+
+    async def _in_transaction(self, connection: Connection, work: Work[T], kind: str | None) -> T:
+        isolation: Any = kind or "read_committed"
+        async with connection.transaction(isolation=isolation, readonly=kind == "repeatable_read"):
+            await connection.execute(IDLE_TIMEOUT)
+            return await work(connection)
+
+    def _lost(self, error: Exception) -> None:
+        if not self._failing:
+            log.warning("ledger_lost", reason=_words(error))
+        self._failing = True
+
+    def _found(self) -> None:
+        if self._failing:
+            log.info("ledger_found")
+        self._failing = False
+
+    async def _look(self) -> None:
+        """Check that this PostgreSQL will do, and whether a pooler stands before it."""
+        connection = await asyncpg.connect(self._url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S), connection.transaction():
+                backend, version, encoding = await connection.fetchrow(
+                    "SELECT pg_backend_pid(), current_setting('server_version_num')::int, "
+                    "current_setting('server_encoding')"
+                )
+        finally:
+            connection.terminate()
+        # A pooler gives out process ids of its own.
+        self._pooled = backend != connection.get_server_pid()
+        if version < OLDEST:
+            raise ValueError(f"version 13 is needed, and this is {version // 10000}")
+        if encoding != "UTF8":
+            raise ValueError(f"the database must be encoded in UTF8, and this one is {encoding}")
+
+
+async def _limit_statements(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    """The server gives up, too, when we no longer wait."""
+    await connection.execute(f"SET statement_timeout = '{int(READ_TIMEOUT_S)}s'")
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,189 @@
+-- Every statement that the PostgreSQL ledger runs, by name. What writes scores is in the functions of the schema.
+-- `score * $sign` orders by what is better: the sign is -1 where higher is better; likewise for times.
+
+-- name: record
+SELECT * FROM record_events($1::bigint[], $2::text[], $3::text[], $4::double precision[], $5::bigint[], $6::boolean[],
+                            $7::bigint[], $8::text[], $9::int[], $10::bigint[], $11::text[], $12::double precision[],
+                            $13::text[], $14::bigint[], $15::text[], $16::double precision[]);
+
+-- name: remove_user
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version
+FROM remove_user($1, $2, $3, $4, $5, $6);
+
+-- name: position
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+
+-- name: end_of_changes
+SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+
+-- name: changed_rows
+WITH changed AS (
+    SELECT board_id, user_id FROM events WHERE xact >= $1 AND xact < $2
+    UNION
+    SELECT board_id, user_id FROM acts WHERE xact >= $1 AND xact < $2 AND user_id IS NOT NULL
+), page AS (
+    SELECT board_id, user_id FROM changed
+    WHERE (board_id, user_id) > ($3, $4) ORDER BY board_id, user_id LIMIT $5
+)
+SELECT page.board_id, s.period_id, page.user_id, s.score, s.achieved_at, s.total::text, s.moved, s.version
+FROM page
+JOIN periods p ON p.board_id = page.board_id
+LEFT JOIN scores s ON s.period_id = p.id AND s.user_id = page.user_id
+ORDER BY page.board_id, page.user_id;
+
+-- name: count_changes
+SELECT count(*) FROM (
+    SELECT FROM events WHERE xact >= $1 AND xact < pg_snapshot_xmax(pg_current_snapshot())::text::bigint LIMIT $2
+) AS some;
+
+-- name: rows_page
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version FROM scores
+WHERE period_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3;
+
+-- name: count_rows
+SELECT count(*) FROM scores;
+
+-- name: rows_of_user
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version FROM scores
+WHERE period_id = ANY ($1::bigint[]) AND user_id = $2 AND score IS NOT NULL;
+
+-- name: best_rows
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version FROM scores
+WHERE period_id = $1 AND score IS NOT NULL
+ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id LIMIT $4;
+
+-- name: user_events
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata FROM events
+WHERE board_id = $1 AND user_id = $2 AND seq < $3 ORDER BY seq DESC LIMIT $4;
+
+-- name: board_events
+SELECT seq, event_id, user_id, score, at, received_at, false AS voided, metadata FROM events
+WHERE board_id = $1 AND seq > $2 AND voided_by IS NULL ORDER BY seq LIMIT $3;
+
+-- name: count_board_events
+SELECT count(*) FROM events WHERE board_id = $1 AND voided_by IS NULL;
+
+-- name: count_events
+SELECT count(*) FROM events WHERE voided_by IS NULL;
+
+-- name: next_users
+SELECT user_id FROM (SELECT DISTINCT user_id FROM events
+                     WHERE board_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3) AS of_events
+UNION
+SELECT user_id FROM (SELECT DISTINCT user_id FROM scores
+                     WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1) AND user_id > $2
+                     ORDER BY user_id LIMIT $3) AS of_scores
+ORDER BY user_id LIMIT $3;
+
+-- name: rows_between
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version FROM scores
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1) AND user_id BETWEEN $2 AND $3 ORDER BY user_id;
+
+-- name: events_between
+SELECT user_id, score, at FROM events
+WHERE board_id = $1 AND user_id BETWEEN $2 AND $3 AND voided_by IS NULL ORDER BY user_id, seq;
+
+-- name: ranks_total
+SELECT count(*) FROM scores WHERE period_id = $1 AND score IS NOT NULL;
+
+-- name: ranks_page
+SELECT user_id, score, achieved_at FROM scores WHERE period_id = $1 AND score IS NOT NULL
+ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id OFFSET $4 LIMIT $5;
+
+-- name: ranks_better
+SELECT count(*) FROM scores WHERE period_id = $1 AND score * $2::double precision < $3;
+
+-- name: ranks_distinct_better
+SELECT count(DISTINCT score) FROM scores WHERE period_id = $1 AND score * $2::double precision < $3;
+
+-- name: ranks_find
+SELECT me.score, me.achieved_at,
+       count(*) FILTER (WHERE (o.score * $2::double precision, o.achieved_at * $3::bigint, o.user_id)
+                            < (me.score * $2::double precision, me.achieved_at * $3::bigint, me.user_id)) AS ahead,
+       count(*) FILTER (WHERE o.score * $2::double precision < me.score * $2::double precision) AS better,
+       count(*) AS total
+FROM scores me JOIN scores o ON o.period_id = me.period_id AND o.score IS NOT NULL
+WHERE me.period_id = $1 AND me.user_id = $4 AND me.score IS NOT NULL
+GROUP BY me.score, me.achieved_at, me.user_id;
+
+-- name: ranks_places
+SELECT user_id, score, achieved_at, ordinal, competition, dense FROM (
+    SELECT user_id, score, achieved_at,
+           row_number() OVER (ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id) AS ordinal,
+           rank() OVER (ORDER BY score * $2::double precision) AS competition,
+           dense_rank() OVER (ORDER BY score * $2::double precision) AS dense
+    FROM scores WHERE period_id = $1 AND score IS NOT NULL
+) AS ranked WHERE user_id = ANY ($4::text[]);
+
+-- name: ranks_scores
+SELECT score, count(*) AS users FROM (
+    SELECT score FROM scores WHERE period_id = $1 AND score IS NOT NULL
+    ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id LIMIT $4
+) AS ranked GROUP BY score ORDER BY score;
+
+-- name: ledger_id
+SELECT value FROM facts WHERE name = 'ledger_id';
+
+-- name: registry_revision
+SELECT value FROM counters WHERE name = 'registry';
+
+-- name: registry_changed
+UPDATE counters SET value = value + 1 WHERE name = 'registry';
+
+-- name: insert_pod
+INSERT INTO pods (pod_id, name, created_at) VALUES ($1, $2, $3) ON CONFLICT (pod_id) DO NOTHING RETURNING pod_id;
+
+-- name: find_pod
+SELECT pod_id, name, created_at FROM pods WHERE pod_id = $1;
+
+-- name: pods
+SELECT pod_id, name, created_at FROM pods ORDER BY pod_id;
+
+-- name: insert_key
+INSERT INTO keys (key_id, pod_id, role, label, digest, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (key_id) DO NOTHING RETURNING key_id;
+
+-- name: keys
+SELECT key_id, pod_id, role, label, digest, created_at FROM keys
+WHERE revoked_at IS NULL ORDER BY created_at, key_id;
+
+-- name: revoke_key
+UPDATE keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL RETURNING key_id;
+
+-- name: insert_board
+INSERT INTO boards (uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public,
+                    windows, segments, start_at, end_at, archived_at, created_at, revision, metadata)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+ON CONFLICT (uuid) DO NOTHING RETURNING id;
+
+-- name: update_board
+UPDATE boards SET name = $1, capacity = $2, min_score = $3, max_score = $4, public = $5, start_at = $6, end_at = $7,
+                  archived_at = $8, metadata = $9, revision = revision + 1
+WHERE id = $10 AND revision = $11 RETURNING id;
+
+-- name: boards
+SELECT id, uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public, windows, segments,
+       start_at, end_at, archived_at, created_at, revision, metadata
+FROM boards ORDER BY id;
+
+-- name: insert_period
+INSERT INTO periods (board_id, window_name, name, start_at, end_at) VALUES ($1, $2, $3, $4, $5) RETURNING id;
+
+-- name: periods
+SELECT board_id, id, window_name, name, start_at, end_at FROM periods ORDER BY id;
+
+-- name: lock_schema
+SELECT pg_advisory_xact_lock(7236458137);
+
+-- name: create_migrations
+CREATE TABLE IF NOT EXISTS migrations (
+    number     int PRIMARY KEY,
+    name       text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- name: last_migration
+SELECT coalesce(max(number), 0) FROM migrations;
+
+-- name: insert_migration
+INSERT INTO migrations (number, name) VALUES ($1, $2);

@@ -1,0 +1,241 @@
+"""Brings an index that is behind the ledger up to it again. Every way is the same call, `apply`:
+
+- the repair queue: rows that could not be applied, tried again until they can;
+- the pass: now and then one of the servers applies what was changed lately, for a server may have died between the
+  ledger and the index, and a Redis that took over may lack the last moments;
+- the build: a ranking that is missing, or too far behind, is built anew beside the live one.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+
+import structlog
+
+from laurels.core.board import Board, Ranking
+from laurels.errors import LaurelsError
+from laurels.ports import Index, IndexState, Ledger, Row, Standby
+from laurels.service.metrics import BUILDS, REPAIR_QUEUE, REPAIRED
+
+log = structlog.get_logger()
+
+RETRY_S = 0.1
+MAX_RETRY_S = 1.0
+REFILLS = 5
+# Rows that may wait to be applied again; more are left to the pass, which finds them in the ledger.
+QUEUE_ROWS = 100_000
+# From this many changes on, building anew is quicker than catching up.
+CATCH_UP_EVENTS = 200_000
+
+Stream = AsyncIterator[list[Row]]
+
+
+async def complete(ledger: Ledger, index: Index, ranking: Ranking) -> None:
+    """Refill a trimmed ranking while it runs low."""
+    # Once is enough, unless it is overtaken by another refill or a build.
+    for _ in range(REFILLS):
+        refill = await index.begin_refill(ranking)
+        if refill is None:
+            return
+        await index.refill(ranking, refill, await ledger.best_rows(ranking, refill.wanted))
+
+
+class Healer:
+    """`interval_s` None: no pass is needed, for nobody else writes to this ledger and index."""
+
+    def __init__(self, ledger: Ledger, index: Index, interval_s: float | None) -> None:
+        self._ledger = ledger
+        self._index = index
+        self._interval_s = interval_s
+        self._mending: dict[Ranking, asyncio.Task[None]] = {}
+        self._queue: dict[Ranking, dict[str, Row]] = {}
+        # Each board as it is now: an event in flight may carry an older one.
+        self._boards: dict[int, Board] = {}
+        self._by_period: dict[int, Board] = {}
+        self._refresh: Callable[[], Awaitable[None]] | None = None
+        self._passing: asyncio.Task[None] | None = None
+
+    def start(self, refresh: Callable[[], Awaitable[None]]) -> None:
+        """`refresh` brings the boards up to date, so that a pass does not undo what another server changed."""
+        self._refresh = refresh
+        if self._interval_s is not None:
+            self._passing = asyncio.create_task(self._pass_regularly(self._interval_s), name="repair pass")
+
+    async def close(self) -> None:
+        tasks = [*self._mending.values(), *([self._passing] if self._passing else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def know(self, board: Board) -> None:
+        self._boards[board.id] = board
+        for period in board.periods:
+            self._by_period[period.id] = board
+
+    @property
+    def waiting(self) -> int:
+        """How many rows wait to be applied again."""
+        return sum(len(rows) for rows in self._queue.values())
+
+    def look_at(self, boards: Iterable[Board]) -> None:
+        for board in boards:
+            for period in board.periods:
+                self.mend(board, board.ranking(period.id))
+
+    def mend(self, board: Board, ranking: Ranking, rows: Sequence[Row] = (), error: LaurelsError | None = None) -> None:
+        """See to a ranking that is behind, in the background; `rows` are known to be missing from it."""
+        if rows:
+            queued = self._queue.setdefault(ranking, {})
+            for row in rows:
+                if (held := queued.get(row.user_id)) is None or row.version > held.version:
+                    queued[row.user_id] = row
+            if self.waiting > QUEUE_ROWS:
+                queued.clear()
+            REPAIR_QUEUE.set(self.waiting)
+        if ranking not in self._mending:
+            reason = "looked at" if error is None else error.message
+            log.info("index_mending", board=board.uuid, period=ranking.period_id, rows=len(rows), reason=reason)
+            task = asyncio.create_task(self._mend_until_done(board.id, ranking), name=f"mend {board.uuid}")
+            self._mending[ranking] = task
+            task.add_done_callback(lambda _: self._mending.pop(ranking, None))
+
+    async def build(
+        self, board: Board, ranking: Ranking, watch: Callable[[Stream], Stream] = lambda rows: rows
+    ) -> None:
+        """Build a ranking anew from the ledger and put it in its place. `watch` sees the rows go by."""
+        position = await self._ledger.position()
+        await self._index.load(ranking, watch(self._ledger.rows(ranking.period_id)), position)
+        await complete(self._ledger, self._index, ranking)
+        BUILDS.inc()
+        log.debug("index_built", board=board.uuid, period=ranking.period_id)
+
+    async def pass_once(self) -> None:
+        """Look at every ranking, and apply what was changed since it was last known to be complete."""
+        if self._refresh is not None:
+            await self._refresh()
+        position = await self._ledger.position()
+        rankings = [board.ranking(period.id) for board in self._boards.values() for period in board.periods]
+        followed: dict[int, tuple[Ranking, IndexState]] = {}
+        for ranking, state in zip(rankings, await self._index.states(rankings), strict=True):
+            if state.standby is Standby.UNREACHABLE:
+                continue
+            if _needs_build(ranking, state, position) or state.standby is Standby.BEHIND:
+                self.mend(self._by_period[ranking.period_id], ranking)
+            elif state.position is not None:
+                followed[ranking.period_id] = (ranking, state)
+        await self._catch_up(followed, position)
+
+    # Inside
+
+    async def _pass_regularly(self, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                if await self._index.claim("repair", interval_s * 0.9):
+                    await self.pass_once()
+            except LaurelsError as error:
+                log.warning("repair_pass_failed", reason=error.message)
+            except Exception:
+                log.exception("repair_pass_failed")
+
+    async def _mend_until_done(self, board_id: int, ranking: Ranking) -> None:
+        wait_s = RETRY_S
+        while True:
+            try:
+                done = await self._mend_once(board_id, ranking)
+            except LaurelsError as error:
+                log.debug("mending_failed", reason=error.message)
+                done = False
+            except Exception:
+                log.exception("mending_failed", period=ranking.period_id)
+                done = False
+            if done:
+                log.info("index_healed", board=self._boards[board_id].uuid, period=ranking.period_id)
+                return
+            await asyncio.sleep(wait_s)
+            wait_s = min(MAX_RETRY_S, wait_s * 2)
+
+    async def _mend_once(self, board_id: int, known: Ranking) -> bool:
+        """Whether the ranking was seen to be complete."""
+        board = self._boards[board_id]
+        ranking = board.ranking(known.period_id, known.segment)
+        position = await self._ledger.position()
+        (state,) = await self._index.states([ranking])
+        if state.standby is Standby.UNREACHABLE:
+            return False
+        if _needs_build(ranking, state, position) or await self._is_far_behind(state):
+            await self.build(board, ranking)
+        elif state.standby is Standby.BEHIND:
+            await self._catch_up({ranking.period_id: (ranking, state)}, position)
+        else:
+            await complete(self._ledger, self._index, ranking)
+        (after,) = await self._index.states([ranking])
+        return after.standby is Standby.READY and await self._apply_queued(board, known, ranking)
+
+    async def _apply_queued(self, board: Board, known: Ranking, ranking: Ranking) -> bool:
+        while queued := self._queue.pop(known, None):
+            try:
+                applied = await self._index.apply(ranking, list(queued.values()), board.rank_style)
+                if applied.short:
+                    await complete(self._ledger, self._index, ranking)
+            except BaseException:
+                # What came meanwhile is newer.
+                self._queue[known] = queued | self._queue.get(known, {})
+                raise
+            REPAIRED.inc(len(queued))
+            REPAIR_QUEUE.set(self.waiting)
+        return True
+
+    async def _is_far_behind(self, state: IndexState) -> bool:
+        return (
+            state.standby is Standby.BEHIND
+            and state.position is not None
+            and await self._ledger.count_changes(state.position, CATCH_UP_EVENTS) >= CATCH_UP_EVENTS
+        )
+
+    async def _catch_up(self, followed: dict[int, tuple[Ranking, IndexState]], position: int) -> None:
+        """Apply what was changed since each of the rankings was complete, and say how far they are now."""
+        since = [state.position for _, state in followed.values() if state.position is not None]
+        if not since:
+            return
+        failed: set[int] = set()
+        async for chunk in self._ledger.changes(min(since)):
+            rows: dict[int, list[Row]] = {}
+            for row in chunk:
+                if row.period_id in followed and row.period_id not in failed:
+                    rows.setdefault(row.period_id, []).append(row)
+            results = await asyncio.gather(
+                *(self._apply_changes(followed[period_id][0], some) for period_id, some in rows.items())
+            )
+            failed |= {period_id for period_id, ok in zip(rows, results, strict=True) if not ok}
+        await asyncio.gather(
+            *(
+                self._confirm(ranking, state, position)
+                for period_id, (ranking, state) in followed.items()
+                if period_id not in failed
+            )
+        )
+
+    async def _apply_changes(self, ranking: Ranking, rows: list[Row]) -> bool:
+        board = self._by_period[ranking.period_id]
+        try:
+            applied = await self._index.apply(ranking, rows, board.rank_style)
+            if applied.short:
+                await complete(self._ledger, self._index, ranking)
+        except LaurelsError as error:
+            self.mend(board, ranking, (), error)
+            return False
+        return True
+
+    async def _confirm(self, ranking: Ranking, state: IndexState, position: int) -> None:
+        with contextlib.suppress(LaurelsError):
+            await self._index.confirm(ranking, state, position)
+
+
+def _needs_build(ranking: Ranking, state: IndexState, position: int) -> bool:
+    """Missing, made for another capacity, or ahead of a ledger that was set back to a backup."""
+    return (
+        state.standby is Standby.COLD
+        or state.capacity != ranking.capacity
+        or (state.position is not None and state.position > position)
+    )
