@@ -19,10 +19,11 @@ from laurels.core.order import Order, Ties
 from laurels.core.scores import Rule
 from laurels.errors import Conflict, NotFound, Unavailable
 from laurels.ports import Act, Key, Ledger, Pod, Record, Recorded, Role
-from support.ledgers import new_board, new_event, open_sqlite
+from support.ledgers import new_board, new_event, open_postgres, open_sqlite
 from support.model import ModelBoard
 
 T = TypeVar("T")
+Opening = Callable[[Path], Awaitable[Ledger]]
 
 USERS = ["a", "ab", "é", "日本"]
 SCORES = [-1.5, 0.0, 0.1, 0.2, 1.0, 2.0, 2.0**53, 1e308]
@@ -159,9 +160,22 @@ TestSqliteLedger = SqliteLedgerMachine.TestCase
 TestSqliteLedger.settings = settings(max_examples=100, stateful_step_count=20)
 
 
-def with_ledger(folder: Path, work: Callable[[Ledger], Coroutine[Any, Any, T]]) -> T:
+class PostgresLedgerMachine(LedgerMachine):
+    open_ledger = staticmethod(open_postgres)
+
+
+TestPostgresLedger = PostgresLedgerMachine.TestCase
+TestPostgresLedger.settings = settings(max_examples=40, stateful_step_count=20)
+
+
+@pytest.fixture(params=[open_sqlite, open_postgres], ids=["sqlite", "postgres"])
+def opening(request: pytest.FixtureRequest) -> Opening:
+    return request.param  # type: ignore[no-any-return]
+
+
+def with_ledger(opening: Opening, folder: Path, work: Callable[[Ledger], Coroutine[Any, Any, T]]) -> T:
     async def run() -> T:
-        ledger = await open_sqlite(folder)
+        ledger = await opening(folder)
         try:
             return await work(ledger)
         finally:
@@ -170,7 +184,7 @@ def with_ledger(folder: Path, work: Callable[[Ledger], Coroutine[Any, Any, T]]) 
     return asyncio.run(run())
 
 
-def test_the_same_events_in_any_order_and_number_give_the_same_rows(tmp_path: Path) -> None:
+def test_the_same_events_in_any_order_and_number_give_the_same_rows(tmp_path: Path, opening: Opening) -> None:
     """Every rule and order: shuffled, split into batches and repeated at random, the rows are the same."""
     rng = random.Random(20)
     events = [
@@ -195,10 +209,10 @@ def test_the_same_events_in_any_order_and_number_give_the_same_rows(tmp_path: Pa
                     rng.shuffle(sent)
                     assert await rows_after(ledger, kind, order, sent) == expected
 
-    with_ledger(tmp_path, compare)
+    with_ledger(opening, tmp_path, compare)
 
 
-def test_an_event_without_its_own_time_can_be_repeated_at_another(tmp_path: Path) -> None:
+def test_an_event_without_its_own_time_can_be_repeated_at_another(tmp_path: Path, opening: Opening) -> None:
     async def repeat(ledger: Ledger) -> list[Recorded]:
         board = await new_board(ledger)
         events = [
@@ -210,24 +224,24 @@ def test_an_event_without_its_own_time_can_be_repeated_at_another(tmp_path: Path
         ]
         return [record.outcome for record in await ledger.record(events)]
 
-    outcomes = with_ledger(tmp_path, repeat)
+    outcomes = with_ledger(opening, tmp_path, repeat)
     assert outcomes == [Recorded.ACCEPTED, *[Recorded.DUPLICATE] * 2, *[Recorded.CONFLICT] * 2]
 
 
-def test_a_batch_is_all_or_nothing(tmp_path: Path) -> None:
+def test_a_batch_is_all_or_nothing(tmp_path: Path, opening: Opening) -> None:
     async def fail(ledger: Ledger) -> int:
         board = await new_board(ledger)
         good = new_event(board, "good", "ada", 1.0, 0)
-        bad = new_event(board, "bad", "ada", float("nan"), 0)  # SQLite stores NaN as NULL, which a score can't be
+        bad = new_event(board, "bad", "ada", float("nan"), 0)  # refused by both
         with pytest.raises(Unavailable):
             await ledger.record([good, bad])
         assert [row async for chunk in ledger.rows(board.periods[0].id) for row in chunk] == []
         return await ledger.count_events()
 
-    assert with_ledger(tmp_path, fail) == 0
+    assert with_ledger(opening, tmp_path, fail) == 0
 
 
-def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path) -> None:
+def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path, opening: Opening) -> None:
     async def store(ledger: Ledger) -> Any:
         board = await new_board(
             ledger, metadata={"a": [1, None]}, capacity=5, min_score=-1.5, public=True, ties="shared"
@@ -251,12 +265,12 @@ def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path) -> N
             await ledger.create_pod(Pod("pod", "Another name", 1))
         return changed, key
 
-    changed, key = with_ledger(tmp_path, store)
+    changed, key = with_ledger(opening, tmp_path, store)
 
     async def read(ledger: Ledger) -> Any:
         return await ledger.boards(), await ledger.keys(), await ledger.pods()
 
-    assert with_ledger(tmp_path, read) == ([changed], [key], [Pod("pod", "Pod", 0)])
+    assert with_ledger(opening, tmp_path, read) == ([changed], [key], [Pod("pod", "Pod", 0)])
 
 
 def test_only_one_process_may_hold_a_ledger(tmp_path: Path) -> None:
@@ -265,7 +279,7 @@ def test_only_one_process_may_hold_a_ledger(tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="in use by"):
             await open_sqlite(tmp_path)
 
-    with_ledger(tmp_path, second)
+    with_ledger(open_sqlite, tmp_path, second)
 
 
 def test_a_ledger_from_the_future_is_refused(tmp_path: Path) -> None:

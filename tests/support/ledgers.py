@@ -1,15 +1,20 @@
-"""Ledgers for tests: a real one in a temporary folder, and shorthand for what goes into it."""
+"""Ledgers for tests: real ones, each its own, and shorthand for what goes into them."""
 
+import hashlib
 import uuid
 from pathlib import Path
 from typing import Any
 
+from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.core.board import Board
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Rule
 from laurels.errors import LaurelsError
 from laurels.ports import Event, Ledger, Pod
+from support.stores import shared_postgres
+
+_schemas: set[str] = set()
 
 
 class FakeClock:
@@ -24,6 +29,23 @@ class FakeClock:
 
 async def open_sqlite(folder: Path, clock: FakeClock | None = None) -> SqliteLedger:
     ledger = SqliteLedger(folder / "laurels.db", clock or FakeClock())
+    try:
+        await ledger.open()
+    except LaurelsError:
+        await ledger.close()
+        raise
+    await ledger.create_pod(Pod("pod", "Pod", 0))
+    return ledger
+
+
+async def open_postgres(folder: Path, clock: FakeClock | None = None) -> PostgresLedger:
+    """A schema of the shared server stands for the folder."""
+    server = shared_postgres()
+    name = "test_" + hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    if name not in _schemas:
+        server.sql(f"CREATE SCHEMA {name}")
+        _schemas.add(name)
+    ledger = PostgresLedger(server.url(search_path=name), clock or FakeClock(), max_connections=4)
     try:
         await ledger.open()
     except LaurelsError:

@@ -16,6 +16,7 @@ from itertools import count, groupby, pairwise
 
 from sortedcontainers import SortedList
 
+from laurels.adapters.numbering import number_places
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import bucket_edges, decile_offsets
 from laurels.core.order import SCORE_BYTES, Order, after_score, decode_key, encode_key, encode_score
@@ -251,20 +252,12 @@ class SortedRanking:
 
     def _places(self, start: int, stop: int, style: RankStyle) -> list[Place]:
         order, ties = self.ranking.order, self.ranking.ties
-        places: list[Place] = []
-        rank, previous = 0, b""
-        for offset, key in enumerate(self._keys.islice(start, stop), start):
-            prefix = key[:SCORE_BYTES]
-            if not places:
-                rank = self._rank_at(offset, key, style)
-            elif style is RankStyle.ORDINAL or (style is RankStyle.COMPETITION and prefix != previous):
-                rank = offset + 1
-            elif style is RankStyle.DENSE and prefix != previous:
-                rank += 1
-            previous = prefix
+        entries: list[tuple[str, float, int]] = []
+        for key in self._keys.islice(start, stop):
             score, at, user_id = decode_key(order, ties, key)
-            places.append(Place(user_id, score, at, rank))
-        return places
+            entries.append((user_id, score, at))
+        first = self._rank_at(start, self._keys[start], style) if entries else 0
+        return number_places(entries, start, first, style)
 
     def _score_at(self, offset: int) -> float:
         return decode_key(self.ranking.order, self.ranking.ties, self._keys[offset])[0]

@@ -75,13 +75,21 @@ def _add(standing: Standing, score: float) -> tuple[float, str | None]:
     nearest = float(exact)
     if abs(nearest) > MAX_DOUBLE:
         nearest = MAX_DOUBLE if nearest > 0 else -MAX_DOUBLE
-    if _decimal(nearest) == exact:
-        return nearest + 0.0, None
-    return nearest + 0.0, str(exact.normalize(_EXACT))
+    return nearest + 0.0, spell_total(nearest, exact)
+
+
+def exact_text(score: float) -> str:
+    """The number that a score counts as in a sum."""
+    return repr(score) if abs(score) < EXACT_LIMIT else str(int(score))
+
+
+def spell_total(score: float, exact: Decimal) -> str | None:
+    """What `Standing.total` says of a sum whose nearest double is the score."""
+    return None if _decimal(score) == exact else str(exact.normalize(_EXACT))
 
 
 def _decimal(score: float) -> Decimal:
-    return Decimal(repr(score)) if abs(score) < EXACT_LIMIT else Decimal(int(score))
+    return Decimal(exact_text(score))
 
 
 def _best(order: Order, standing: Standing | None, score: float, at: int) -> Standing:

@@ -57,10 +57,11 @@ class PostgresPool:
     def __init__(self, url: str, max_connections: int) -> None:
         self._url = url
         self._max = max_connections
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._pool: "asyncpg.Pool[asyncpg.Record] | None" = None
         self._pooled = False
         self._try_again_at = 0.0
         self._failing = False
+        self._probing = False
 
     async def open(self) -> None:
         try:
@@ -103,10 +104,21 @@ class PostgresPool:
 
     async def _persist(self, work: Work[T], timeout_s: float, *, repeat: bool, transaction: str | None) -> T:
         """Repeat what can be repeated, for a moment; after that, and until the ledger is back, fail at once."""
-        if self._failing and time.monotonic() < self._try_again_at:
+        if not self._failing:
+            return await self._repeat(work, timeout_s, PATIENCE_S, repeat=repeat, transaction=transaction)
+        if self._probing or time.monotonic() < self._try_again_at:
             raise Unavailable("ledger_unavailable", "PostgreSQL can't be reached.")
-        self._try_again_at = time.monotonic() + TRY_EVERY_S
-        end = time.monotonic() + (0 if self._failing else PATIENCE_S)
+        self._probing = True
+        try:
+            return await self._repeat(work, timeout_s, 0, repeat=repeat, transaction=transaction)
+        finally:
+            self._probing = False
+            self._try_again_at = time.monotonic() + TRY_EVERY_S
+
+    async def _repeat(
+        self, work: Work[T], timeout_s: float, patience_s: float, *, repeat: bool, transaction: str | None
+    ) -> T:
+        end = time.monotonic() + patience_s
         wait_s = 0.02
         while True:
             try:
@@ -167,21 +179,23 @@ class PostgresPool:
         connection = await asyncpg.connect(self._url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S), connection.transaction():
-                backend, version, encoding = await connection.fetchrow(
+                found = await connection.fetchrow(
                     "SELECT pg_backend_pid(), current_setting('server_version_num')::int, "
                     "current_setting('server_encoding')"
                 )
+            assert found is not None, "the statement has one row"
+            backend, version, encoding = found
+            # A pooler gives out process ids of its own.
+            self._pooled = backend != connection.get_server_pid()
         finally:
             connection.terminate()
-        # A pooler gives out process ids of its own.
-        self._pooled = backend != connection.get_server_pid()
         if version < OLDEST:
             raise ValueError(f"version 13 is needed, and this is {version // 10000}")
         if encoding != "UTF8":
             raise ValueError(f"the database must be encoded in UTF8, and this one is {encoding}")
 
 
-async def _limit_statements(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+async def _limit_statements(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     """The server gives up, too, when we no longer wait."""
     await connection.execute(f"SET statement_timeout = '{int(READ_TIMEOUT_S)}s'")
 

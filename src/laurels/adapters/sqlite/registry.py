@@ -5,10 +5,9 @@ import sqlite3
 import msgspec
 from msgspec.structs import replace
 
+from laurels.adapters.board_columns import read_board
 from laurels.adapters.sqlite.scores import SQL
 from laurels.core.board import Board
-from laurels.core.order import Order, Ties
-from laurels.core.scores import Rule
 from laurels.core.windows import Period, span_at
 from laurels.errors import Conflict, NotFound
 from laurels.ports import Key, Pod, Role
@@ -128,20 +127,7 @@ def boards(connection: sqlite3.Connection) -> list[Board]:
     periods: dict[int, list[Period]] = {}
     for board_id, *columns in connection.execute(SQL["periods"]):
         periods.setdefault(board_id, []).append(Period(*columns))
-    return [_board(columns, tuple(periods.get(columns[0], ()))) for columns in connection.execute(SQL["boards"])]
-
-
-def _board(columns: tuple[object, ...], periods: tuple[Period, ...]) -> Board:
-    fields = dict(zip(Board.__struct_fields__, (*columns, periods), strict=True))
-    fields["rule"] = Rule(str(fields["rule"]))
-    fields["order"] = Order(str(fields["order"]))
-    fields["ties"] = Ties(str(fields["ties"]))
-    fields["public"] = bool(fields["public"])
-    for name in ("windows", "segments"):
-        fields[name] = tuple(msgspec.json.decode(str(fields[name])))
-    if fields["metadata"] is not None:
-        fields["metadata"] = msgspec.json.decode(str(fields["metadata"]))
-    return Board(**fields)  # type: ignore[arg-type]
+    return [read_board(columns, tuple(periods.get(columns[0], ()))) for columns in connection.execute(SQL["boards"])]
 
 
 def _metadata_text(board: Board) -> str | None:

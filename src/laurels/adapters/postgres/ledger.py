@@ -1,0 +1,165 @@
+"""The Ledger on PostgreSQL. What it does is in scores.py, registry.py and ranks.py; here is how it is called."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import asyncpg
+
+from laurels.adapters.postgres import registry, scores
+from laurels.adapters.postgres.pool import Connection, PostgresPool
+from laurels.adapters.postgres.ranks import PostgresRanks
+from laurels.adapters.postgres.scores import LAST_SEQ, SQL
+from laurels.adapters.sql_files import load_migrations
+from laurels.core.board import Board, Ranking
+from laurels.errors import Unavailable
+from laurels.ports import Act, Clock, Event, Key, Pod, Record, Refolded, Row, StoredEvent
+
+CHUNK_ROWS = 5000
+CHUNK_USERS = 1000
+
+
+class PostgresLedger:
+    def __init__(self, url: str, clock: Clock, max_connections: int) -> None:
+        self._clock = clock
+        self._pool = PostgresPool(url, max_connections)
+        self._ranks = PostgresRanks(self._pool)
+
+    async def open(self) -> list[str]:
+        await self._pool.open()
+        return await self._pool.write(_migrate, repeat=True)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def ping(self) -> None:
+        await self._pool.read(lambda c: c.fetchval("SELECT 1"))
+
+    async def identity(self) -> str:
+        return str(await self._pool.read(lambda c: c.fetchval(SQL["ledger_id"])))
+
+    @property
+    def ranks(self) -> PostgresRanks:
+        return self._ranks
+
+    # Scores
+
+    async def record(self, events: Sequence[Event]) -> list[Record]:
+        """The event ids make a repetition safe: after a lost connection it is tried again."""
+        return await self._pool.write(lambda c: scores.record(c, events), repeat=True, statements=1)
+
+    async def remove_user(self, board: Board, user_id: str, act: Act) -> list[Row]:
+        return await self._pool.write(lambda c: scores.remove_user(c, board, user_id, act), repeat=True, statements=1)
+
+    async def rows(self, period_id: int) -> AsyncIterator[list[Row]]:
+        after = ""
+        while chunk := await self._rows_page(period_id, after):
+            yield chunk
+            after = chunk[-1].user_id
+
+    async def count_rows(self) -> int:
+        return int(await self._pool.read(lambda c: c.fetchval(SQL["count_rows"])))
+
+    async def position(self) -> int:
+        """Transaction ids before this one are finished; what they did can be seen."""
+        return int(await self._pool.read(lambda c: c.fetchval(SQL["position"])))
+
+    async def changes(self, since: int) -> AsyncIterator[list[Row]]:
+        # After a restore from a dump, events may carry ids from a time that has not come yet: they are left out.
+        end = int(await self._pool.read(lambda c: c.fetchval(SQL["end_of_changes"])))
+        after = (0, "")
+        while found := await self._changes_page(since, end, after):
+            yield scores.read_rows(columns[1:] for columns in map(tuple, found) if columns[7] is not None)
+            after = (found[-1][0], found[-1][2])
+
+    async def count_changes(self, since: int, limit: int) -> int:
+        return int(await self._pool.read(lambda c: c.fetchval(SQL["count_changes"], since, limit)))
+
+    async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
+        return await self._pool.read(lambda c: scores.best_rows(c, ranking, limit))
+
+    async def rows_of_user(self, period_ids: Sequence[int], user_id: str) -> list[Row]:
+        return scores.read_rows(
+            await self._pool.read(lambda c: c.fetch(SQL["rows_of_user"], list(period_ids), user_id))
+        )
+
+    async def user_events(
+        self, board_id: int, user_id: str, *, before_seq: int | None, limit: int
+    ) -> list[StoredEvent]:
+        last = LAST_SEQ if before_seq is None else before_seq
+        return scores.read_events(
+            await self._pool.read(lambda c: c.fetch(SQL["user_events"], board_id, user_id, last, limit))
+        )
+
+    async def board_events(self, board_id: int, *, after_seq: int, limit: int) -> list[StoredEvent]:
+        return scores.read_events(
+            await self._pool.read(lambda c: c.fetch(SQL["board_events"], board_id, after_seq, limit))
+        )
+
+    async def count_events(self, board_id: int | None = None) -> int:
+        if board_id is None:
+            return int(await self._pool.read(lambda c: c.fetchval(SQL["count_events"])))
+        return int(await self._pool.read(lambda c: c.fetchval(SQL["count_board_events"], board_id)))
+
+    async def refold(self, board: Board) -> AsyncIterator[list[Refolded]]:
+        after = ""
+        while chunk := await self._refold_page(board, after):
+            yield chunk
+            after = chunk[-1].user_id
+
+    # Who and what is there
+
+    async def registry_revision(self) -> int:
+        return int(await self._pool.read(lambda c: c.fetchval(SQL["registry_revision"])))
+
+    async def create_pod(self, pod: Pod) -> Pod:
+        return await self._pool.write(lambda c: registry.create_pod(c, pod), repeat=True)
+
+    async def pods(self) -> list[Pod]:
+        return [Pod(*columns) for columns in await self._pool.read(lambda c: c.fetch(SQL["pods"]))]
+
+    async def create_key(self, key: Key) -> None:
+        await self._pool.write(lambda c: registry.create_key(c, key), repeat=False)
+
+    async def keys(self) -> list[Key]:
+        return await self._pool.read(registry.keys)
+
+    async def revoke_key(self, key_id: str) -> bool:
+        now = self._clock.now_us()
+        return await self._pool.write(lambda c: registry.revoke_key(c, key_id, now), repeat=False)
+
+    async def create_board(self, board: Board) -> Board:
+        return await self._pool.write(lambda c: registry.create_board(c, board), repeat=False)
+
+    async def update_board(self, board: Board) -> Board:
+        return await self._pool.write(lambda c: registry.update_board(c, board), repeat=False)
+
+    async def boards(self) -> list[Board]:
+        return await self._pool.read_together(registry.boards)
+
+    async def _rows_page(self, period_id: int, after: str) -> list[Row]:
+        return scores.read_rows(
+            await self._pool.read(lambda c: c.fetch(SQL["rows_page"], period_id, after, CHUNK_ROWS))
+        )
+
+    async def _changes_page(self, since: int, end: int, after: tuple[int, str]) -> list[asyncpg.Record]:
+        return await self._pool.read(lambda c: c.fetch(SQL["changed_rows"], since, end, *after, CHUNK_ROWS))
+
+    async def _refold_page(self, board: Board, after: str) -> list[Refolded]:
+        return await self._pool.read_together(lambda c: scores.refold(c, board, after, CHUNK_USERS))
+
+
+async def _migrate(connection: Connection) -> list[str]:
+    """Many servers may start together: one does it, the others wait and find it done."""
+    await connection.execute(SQL["lock_schema"])
+    await connection.execute(SQL["create_migrations"])
+    done = int(await connection.fetchval(SQL["last_migration"]))
+    migrations = load_migrations("laurels.adapters.postgres")
+    if done > migrations[-1].number:
+        raise Unavailable(
+            "ledger_unavailable",
+            f"The ledger was written by a newer Laurels (schema {done}, this one knows {migrations[-1].number}).",
+        )
+    missing = [migration for migration in migrations if migration.number > done]
+    for migration in missing:
+        await connection.execute(migration.script)
+        await connection.execute(SQL["insert_migration"], migration.number, migration.name)
+    return [migration.name for migration in missing]

@@ -1,0 +1,114 @@
+"""Ranks straight from SQL, for when the index can't be asked. Every read looks through the whole period, in one
+transaction that sees one moment.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from laurels.adapters.numbering import number_places
+from laurels.adapters.postgres.pool import Connection, PostgresPool
+from laurels.adapters.postgres.scores import SQL, signs
+from laurels.core.board import Ranking, RankStyle
+from laurels.core.distribution import bucket_edges, decile_offsets
+from laurels.ports import Distribution, Found, Page, Place
+
+
+class PostgresRanks:
+    def __init__(self, pool: PostgresPool) -> None:
+        self._pool = pool
+
+    async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
+        return await self._pool.read_together(lambda c: _page(c, ranking, offset, limit, style))
+
+    async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
+        return await self._pool.read_together(lambda c: _find(c, ranking, user_id, style))
+
+    async def around(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
+        async def read(connection: Connection) -> Page | None:
+            found = await _find(connection, ranking, user_id, RankStyle.ORDINAL)
+            if found is None:
+                return None
+            first = max(0, found.place.rank - 1 - above)
+            return await _page(connection, ranking, first, found.place.rank + below - first, style)
+
+        return await self._pool.read_together(read)
+
+    async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
+        rows = await self._pool.read_together(
+            lambda c: c.fetch(SQL["ranks_places"], ranking.period_id, *signs(ranking), list(user_ids))
+        )
+        found = {
+            row["user_id"]: Place(row["user_id"], row["score"], row["achieved_at"], row[style.value])
+            for row in rows
+            if ranking.capacity is None or row["ordinal"] <= ranking.capacity
+        }
+        return [found.get(user_id) for user_id in user_ids]
+
+    async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
+        rows = await self._pool.read_together(
+            lambda c: c.fetch(SQL["ranks_scores"], ranking.period_id, *signs(ranking), ranking.capacity)
+        )
+        scores = [(score, users) for score, users in rows]
+        if not scores:
+            return Distribution([], [], [])
+        edges = bucket_edges(scores[0][0], scores[-1][0], buckets)
+        counts = [
+            sum(users for score, users in scores if low <= score and (score < high or high == edges[-1]))
+            for low, high in pairwise(edges)
+        ]
+        return Distribution(edges, counts, _deciles(scores))
+
+    async def count(self, ranking: Ranking) -> int:
+        return await self._pool.read(lambda c: _total(c, ranking))
+
+    async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
+        async def read(connection: Connection) -> bool:
+            rows = await connection.fetch(SQL["rows_of_user"], [ranking.period_id], user_id)
+            return bool(rows) and await _find(connection, ranking, user_id, RankStyle.ORDINAL) is None
+
+        return await self._pool.read_together(read)
+
+
+async def _total(connection: Connection, ranking: Ranking) -> int:
+    total = int(await connection.fetchval(SQL["ranks_total"], ranking.period_id))
+    return total if ranking.capacity is None else min(total, ranking.capacity)
+
+
+async def _page(connection: Connection, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
+    total = await _total(connection, ranking)
+    limit = min(limit, total - offset)
+    if limit <= 0:
+        return Page([], total)
+    rows = await connection.fetch(SQL["ranks_page"], ranking.period_id, *signs(ranking), offset, limit)
+    entries = [(user_id, score, achieved_at) for user_id, score, achieved_at in rows]
+    first = await _rank(connection, ranking, entries[0][1], offset, style)
+    return Page(number_places(entries, offset, first, style), total)
+
+
+async def _find(connection: Connection, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
+    row = await connection.fetchrow(SQL["ranks_find"], ranking.period_id, *signs(ranking), user_id)
+    if row is None or (ranking.capacity is not None and row["ahead"] >= ranking.capacity):
+        return None
+    total = row["total"] if ranking.capacity is None else min(row["total"], ranking.capacity)
+    rank = await _rank(connection, ranking, row["score"], row["ahead"], style)
+    return Found(Place(user_id, row["score"], row["achieved_at"], rank), row["better"], total)
+
+
+async def _rank(connection: Connection, ranking: Ranking, score: float, offset: int, style: RankStyle) -> int:
+    if style is RankStyle.ORDINAL:
+        return offset + 1
+    query = SQL["ranks_better" if style is RankStyle.COMPETITION else "ranks_distinct_better"]
+    sign, _ = signs(ranking)
+    return int(await connection.fetchval(query, ranking.period_id, sign, score * sign)) + 1
+
+
+def _deciles(scores: Sequence[tuple[float, int]]) -> list[float]:
+    """`scores` with how many users have each, the lowest first."""
+    deciles = []
+    below, number = 0, 0
+    for offset in decile_offsets(sum(users for _, users in scores)):
+        while offset >= below + scores[number][1]:
+            below += scores[number][1]
+            number += 1
+        deciles.append(scores[number][0])
+    return deciles

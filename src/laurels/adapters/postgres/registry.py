@@ -1,0 +1,124 @@
+"""Pods, keys and boards in PostgreSQL: plain functions, each the work of one transaction."""
+
+import msgspec
+from msgspec.structs import replace
+
+from laurels.adapters.board_columns import read_board
+from laurels.adapters.postgres.pool import Connection
+from laurels.adapters.postgres.scores import SQL
+from laurels.core.board import Board
+from laurels.core.windows import Period, span_at
+from laurels.errors import Conflict, NotFound
+from laurels.ports import Key, Pod, Role
+
+
+async def create_pod(connection: Connection, pod: Pod) -> Pod:
+    if await connection.fetchrow(SQL["insert_pod"], pod.pod_id, pod.name, pod.created_at) is not None:
+        await connection.execute(SQL["registry_changed"])
+        return pod
+    (found,) = await connection.fetch(SQL["find_pod"], pod.pod_id)
+    stored = Pod(*found)
+    if stored.name != pod.name:
+        raise Conflict("pod_exists", f"The podId {pod.pod_id!r} is taken. Choose another.", field="podId")
+    return stored
+
+
+async def create_key(connection: Connection, key: Key) -> None:
+    await _need_pod(connection, key.pod_id)
+    inserted = await connection.fetchrow(
+        SQL["insert_key"], key.key_id, key.pod_id, key.role.value, key.label, key.digest, key.created_at
+    )
+    if inserted is None:
+        raise Conflict(
+            "key_exists",
+            f"This Idempotency-Key already made the key {key.key_id}, whose secret was shown then. "
+            "If it was lost, revoke that key and make another.",
+        )
+    await connection.execute(SQL["registry_changed"])
+
+
+async def keys(connection: Connection) -> list[Key]:
+    return [
+        Key(key_id, pod_id, Role(role), label, digest, created_at)
+        for key_id, pod_id, role, label, digest, created_at in await connection.fetch(SQL["keys"])
+    ]
+
+
+async def revoke_key(connection: Connection, key_id: str, now_us: int) -> bool:
+    revoked = await connection.fetchrow(SQL["revoke_key"], now_us, key_id)
+    await connection.execute(SQL["registry_changed"])
+    return revoked is not None
+
+
+async def create_board(connection: Connection, board: Board) -> Board:
+    await _need_pod(connection, board.pod_id)
+    board_id = await connection.fetchval(
+        SQL["insert_board"],
+        board.uuid,
+        board.pod_id,
+        board.name,
+        board.rule.value,
+        board.order.value,
+        board.ties.value,
+        board.capacity,
+        board.min_score,
+        board.max_score,
+        board.public,
+        msgspec.json.encode(board.windows).decode(),
+        msgspec.json.encode(board.segments).decode(),
+        board.start_at,
+        board.end_at,
+        board.archived_at,
+        board.created_at,
+        board.revision,
+        _metadata_text(board),
+    )
+    if board_id is None:
+        raise Conflict("board_exists", f"The UUID {board.uuid!r} is taken. Choose another.", field="UUID")
+    await connection.execute(SQL["registry_changed"])
+    periods = []
+    for window in board.windows:
+        span = span_at(window, board.created_at)
+        period_id = await connection.fetchval(SQL["insert_period"], board_id, window, span.name, span.start, span.end)
+        periods.append(Period(period_id, window, span.name, span.start, span.end))
+    return replace(board, id=board_id, periods=tuple(periods))
+
+
+async def update_board(connection: Connection, board: Board) -> Board:
+    updated = await connection.fetchrow(
+        SQL["update_board"],
+        board.name,
+        board.capacity,
+        board.min_score,
+        board.max_score,
+        board.public,
+        board.start_at,
+        board.end_at,
+        board.archived_at,
+        _metadata_text(board),
+        board.id,
+        board.revision,
+    )
+    if updated is None:
+        raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")
+    await connection.execute(SQL["registry_changed"])
+    return replace(board, revision=board.revision + 1)
+
+
+async def boards(connection: Connection) -> list[Board]:
+    periods: dict[int, list[Period]] = {}
+    for board_id, *columns in await connection.fetch(SQL["periods"]):
+        periods.setdefault(board_id, []).append(Period(*columns))
+    return [
+        read_board(tuple(columns), tuple(periods.get(columns[0], ())))
+        for columns in await connection.fetch(SQL["boards"])
+    ]
+
+
+def _metadata_text(board: Board) -> str | None:
+    return None if board.metadata is None else msgspec.json.encode(board.metadata).decode()
+
+
+async def _need_pod(connection: Connection, pod_id: str) -> None:
+    if await connection.fetchrow(SQL["find_pod"], pod_id) is None:
+        raise NotFound("pod_not_found", f"There is no pod {pod_id!r}.", field="podId")

@@ -1,0 +1,135 @@
+"""Events and rows in PostgreSQL: plain functions on a connection. Scores are folded by the database itself, in the
+functions of the schema; here is what goes in and comes out.
+"""
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import asyncpg
+
+from laurels.adapters.postgres.pool import Connection
+from laurels.adapters.sql_files import load_queries
+from laurels.core.board import Board, Ranking
+from laurels.core.order import Order, Ties
+from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, fold, spell_total
+from laurels.errors import NotFound
+from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredEvent
+
+SQL = load_queries("laurels.adapters.postgres")
+
+LAST_SEQ = 2**63 - 1
+
+
+def signs(ranking: Ranking) -> tuple[float, int]:
+    """What scores and times are multiplied with, so that the smaller is ahead."""
+    return 1.0 if ranking.order is Order.ASC else -1.0, -1 if ranking.ties is Ties.LATEST else 1
+
+
+async def record(connection: Connection, events: Sequence[Event]) -> list[Record]:
+    places = [
+        (number, period.id, event)
+        for number, event in enumerate(events, 1)
+        for period in event.board.periods_at(event.at)
+    ]
+    found = await connection.fetch(
+        SQL["record"],
+        [event.board.id for event in events],
+        [event.event_id for event in events],
+        [event.user_id for event in events],
+        [event.score for event in events],
+        [event.at for event in events],
+        [event.stamped for event in events],
+        [event.received_at for event in events],
+        [event.metadata for event in events],
+        [number for number, _, _ in places],
+        [period_id for _, period_id, _ in places],
+        [event.user_id for _, _, event in places],
+        [event.score for _, _, event in places],
+        [exact_text(event.score) if event.board.rule is Rule.INCREMENT else None for _, _, event in places],
+        [event.at for _, _, event in places],
+        [event.board.rule.value for _, _, event in places],
+        [1.0 if event.board.order is Order.ASC else -1.0 for _, _, event in places],
+    )
+    outcomes: dict[int, Recorded] = {}
+    changes: dict[int, list[Change]] = {}
+    for columns in found:
+        number, accepted, *old = columns[:7]
+        event = events[number - 1]
+        outcomes[number] = _outcome(event, accepted, old)
+        change = _change(columns[7], event.user_id, columns[8:13], columns[13:18])
+        changes.setdefault(number, []).extend([] if change is None else [change])
+    return [Record(outcomes[number], tuple(changes[number])) for number in range(1, len(events) + 1)]
+
+
+async def remove_user(connection: Connection, board: Board, user_id: str, act: Act) -> list[Row]:
+    try:
+        found = await connection.fetch(SQL["remove_user"], board.id, act.act_id, act.kind, user_id, act.by, act.at)
+    except asyncpg.PostgresError as error:
+        if error.sqlstate == "LRL01":
+            raise NotFound("user_not_found", f"User {user_id!r} has no score on this board.", field="userId") from None
+        raise
+    return read_rows(found)
+
+
+async def best_rows(connection: Connection, ranking: Ranking, limit: int) -> list[Row]:
+    return read_rows(await connection.fetch(SQL["best_rows"], ranking.period_id, *signs(ranking), limit))
+
+
+async def refold(connection: Connection, board: Board, after: str, limit: int) -> list[Refolded]:
+    users = [user_id for (user_id,) in await connection.fetch(SQL["next_users"], board.id, after, limit)]
+    if not users:
+        return []
+    rows: dict[str, list[Row]] = {user_id: [] for user_id in users}
+    between = (board.id, users[0], users[-1])
+    for row in read_rows(await connection.fetch(SQL["rows_between"], *between)):
+        rows[row.user_id].append(row)
+    fresh: dict[str, dict[int, Standing]] = {user_id: {} for user_id in users}
+    for user_id, score, at in await connection.fetch(SQL["events_between"], *between):
+        for period in board.periods_at(at):
+            standing = fresh[user_id].get(period.id)
+            fresh[user_id][period.id] = fold(board.rule, board.order, standing, score, at)
+    return [Refolded(user_id, tuple(rows[user_id]), fresh[user_id]) for user_id in users]
+
+
+def read_rows(found: Iterable[Any]) -> list[Row]:
+    return [
+        Row(period_id, user_id, _standing(score, achieved_at, total, moved), version)
+        for period_id, user_id, score, achieved_at, total, moved, version in found
+    ]
+
+
+def read_events(found: Iterable[Any]) -> list[StoredEvent]:
+    return [StoredEvent(*columns) for columns in found]
+
+
+def _outcome(event: Event, accepted: bool, old: Sequence[Any]) -> Recorded:
+    if accepted:
+        return Recorded.ACCEPTED
+    user_id, score, at, stamped, metadata = old
+    # Where the server's clock gave the time, a repetition has another; an export that comes back has the same.
+    same_time = at == event.at if not event.stamped else stamped
+    same = same_time and (user_id, score, metadata) == (event.user_id, event.score, event.metadata)
+    return Recorded.DUPLICATE if same else Recorded.CONFLICT
+
+
+def _change(period_id: int | None, user_id: str, before: Sequence[Any], after: Sequence[Any]) -> Change | None:
+    """`before` without a version: nothing was added, so the row was what it is. Version 0: it was made just now."""
+    *after_standing, after_version = after
+    *before_standing, before_version = before
+    if period_id is None or after_version is None:
+        return None
+    row = Row(period_id, user_id, _standing(*after_standing), after_version)
+    if before_version is None:
+        return Change(row, row)
+    return Change(row, Row(period_id, user_id, _standing(*before_standing), before_version) if before_version else None)
+
+
+def _standing(score: float | None, achieved_at: int, total: str | None, moved: bool) -> Standing | None:
+    if score is None:
+        return None
+    if total is None:
+        return Standing(score, achieved_at)
+    if score.is_integer() and abs(score) < EXACT_LIMIT and total == str(int(score)):
+        return Standing(score, achieved_at, None, moved)
+    return Standing(score, achieved_at, spell_total(score, Decimal(total)), moved)

@@ -1,0 +1,383 @@
+"""Private PostgreSQL and Redis servers for tests: on free ports of the loopback, with temporary data, started and
+stopped by their own process ids, so that they can be killed, frozen and restarted.
+"""
+
+import atexit
+import contextlib
+import functools
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+import redis
+
+from support.running import free_port
+
+START_TIMEOUT_S = 30
+HOST = "127.0.0.1"
+
+
+def need(name: str) -> str:
+    """The path of a server's program. Without it a test skips with the reason, and in CI it fails."""
+    folders = [*map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), "/usr/sbin"]
+    found = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *folders]))
+    if found is None:
+        reason = f"{name} is not installed (as root on Debian, `make test` installs it)"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+def wait_until(ready: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
+    end = time.monotonic() + timeout_s
+    while not ready():
+        assert time.monotonic() < end, f"{what}: not within {timeout_s} s"
+        time.sleep(0.02)
+
+
+class Process:
+    """A server in a process group of its own, that can be killed and frozen as a whole."""
+
+    def __init__(self, command: list[str], log: Path, user: str | None = None) -> None:
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True, user=user
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def signal_all(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def signal_first(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self.signal_all(signal.SIGKILL)
+        self._process.wait()
+
+    def wait(self) -> None:
+        self._process.wait(timeout=START_TIMEOUT_S)
+
+
+class Store:
+    """What PostgreSQL and Redis have in common."""
+
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        self.folder = folder
+        self.port = port or free_port()
+        self._process: Process | None = None
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def process(self) -> Process:
+        assert self._process is not None
+        return self._process
+
+    def kill(self) -> None:
+        """As a power cut of the process: SIGKILL to it and all that belongs to it."""
+        if self._process is not None:
+            self._process.kill()
+
+    def freeze(self) -> None:
+        self.process.signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.signal_all(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+class PostgresServer(Store):
+    """PostgreSQL won't run as root: it then runs as the user that Debian's package makes for it."""
+
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        super().__init__(folder, port)
+        self._postgres = need("postgres")
+        self._user = "postgres" if os.geteuid() == 0 else None
+        self.user = self._user or pwd.getpwuid(os.geteuid()).pw_name
+
+    def start(self) -> None:
+        data = self.folder / "data"
+        if not data.exists():
+            self._make(data)
+        # A killed one leaves a file with its process id, which may be in use again.
+        (data / "postmaster.pid").unlink(missing_ok=True)
+        settings = {
+            "port": self.port,
+            "listen_addresses": HOST,
+            "unix_socket_directories": "",
+            "max_connections": 200,
+            "shared_buffers": "128MB",
+            "max_wal_size": "1GB",
+        }
+        arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        self._process = Process(
+            [self._postgres, "-D", str(data), *arguments], self.folder / "postgres.log", user=self._user
+        )
+        wait_until(self._answers, "PostgreSQL")
+
+    def _make(self, data: Path) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        data.mkdir(mode=0o700)
+        if self._user is not None:
+            shutil.chown(data, self._user)
+            for parent in data.parents:
+                with contextlib.suppress(PermissionError):
+                    parent.chmod(parent.stat().st_mode | 0o011)
+        options = ["-D", str(data), "-U", self.user, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
+        subprocess.run(
+            [need("initdb"), *options], user=self._user, check=True, capture_output=True, timeout=60, cwd="/"
+        )
+
+    def _answers(self) -> bool:
+        assert self.process.is_running, (self.folder / "postgres.log").read_text()
+        return self.sql("SELECT 1", check=False).returncode == 0
+
+    def sql(self, text: str, database: str = "postgres", *, check: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [need("psql"), "-X", "-q", "-h", HOST, "-p", str(self.port), "-U", self.user, "-d", database]
+        return subprocess.run(
+            [*command, "-v", "ON_ERROR_STOP=1", "-c", text], check=check, capture_output=True, text=True, timeout=30
+        )
+
+    def stop(self) -> None:
+        """An orderly stop that does not wait for clients."""
+        self.process.signal_first(signal.SIGINT)
+        self.process.wait()
+
+    def new_database(self, name: str) -> str:
+        self.sql(f'CREATE DATABASE "{name}"')
+        return self.url(name)
+
+    def url(self, database: str = "postgres", **settings: str) -> str:
+        options = "&".join(f"{key}={value}" for key, value in settings.items())
+        return f"postgresql://{self.user}@{HOST}:{self.port}/{database}" + (f"?{options}" if options else "")
+
+
+class RedisServer(Store):
+    """`options` are lines of its configuration. Data survives a restart only with `appendonly yes`."""
+
+    def __init__(self, folder: Path, port: int | None = None, **options: str) -> None:
+        super().__init__(folder, port)
+        self._program = need("redis-server")
+        self._options = {"appendonly": "no", "save": ""} | options
+
+    @property
+    def url(self) -> str:
+        return f"redis://{HOST}:{self.port}"
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        options = {"port": str(self.port), "bind": HOST, "dir": str(self.folder)} | self._options
+        arguments = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)]
+        self._process = Process([self._program, *arguments], self.folder / "redis.log")
+        wait_until(self._answers, "Redis")
+
+    def client(self) -> "redis.Redis":
+        return redis.Redis(host=HOST, port=self.port, password=self._options.get("requirepass"), socket_timeout=5)
+
+    def call(self, *command: Any) -> Any:
+        with self.client() as client:
+            return client.execute_command(*command)
+
+    def _answers(self) -> bool:
+        assert self.process.is_running, (self.folder / "redis.log").read_text()
+        try:
+            return bool(self.call("PING"))
+        except redis.exceptions.ConnectionError:
+            return False
+
+
+class RedisClusterServers:
+    """Three masters with a replica each."""
+
+    NODE_TIMEOUT_MS = 1000
+
+    def __init__(self, folder: Path) -> None:
+        self.nodes = [
+            RedisServer(
+                folder / str(number),
+                _cluster_port(),
+                cluster_enabled="yes",
+                cluster_node_timeout=str(self.NODE_TIMEOUT_MS),
+                cluster_replica_validity_factor="0",
+                repl_diskless_sync_delay="0",
+            )
+            for number in range(6)
+        ]
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in self.nodes[:3])
+
+    def start(self) -> None:
+        for node in self.nodes:
+            node.start()
+        masters, replicas = self.nodes[:3], self.nodes[3:]
+        for number, master in enumerate(masters):
+            first, last = 16384 * number // 3, 16384 * (number + 1) // 3 - 1
+            master.call("CLUSTER", "ADDSLOTS", *range(first, last + 1))
+            master.call("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        for node in self.nodes[1:]:
+            node.call("CLUSTER", "MEET", HOST, self.nodes[0].port)
+        wait_until(lambda: all(self._known(node) == len(self.nodes) for node in self.nodes), "the cluster to meet")
+        for master, replica in zip(masters, replicas, strict=True):
+            replica.call("CLUSTER", "REPLICATE", master.call("CLUSTER", "MYID"))
+        self.wait_ready()
+
+    def wait_ready(self, replicas: int = 3, timeout_s: float = START_TIMEOUT_S) -> None:
+        """All slots are served, and this many replicas follow their masters."""
+
+        def ready() -> bool:
+            try:
+                return (
+                    all(self._info(node, "CLUSTER").get("cluster_state") == "ok" for node in self.nodes)
+                    and self._following() >= replicas
+                )
+            except redis.exceptions.RedisError:
+                return False
+
+        wait_until(ready, "the cluster", timeout_s)
+
+    def masters(self) -> list[RedisServer]:
+        return [node for node in self.nodes if self._info(node, "REPLICATION").get("role") == "master"]
+
+    def _following(self) -> int:
+        infos = [self._info(node, "REPLICATION") for node in self.nodes]
+        return sum(info.get("role") == "slave" and info.get("master_link_status") == "up" for info in infos)
+
+    def _known(self, node: RedisServer) -> int:
+        return int(self._info(node, "CLUSTER")["cluster_known_nodes"])
+
+    def _info(self, node: RedisServer, section: str) -> dict[str, str]:
+        with node.client() as client:
+            if section == "CLUSTER":
+                raw: Any = client.execute_command("CLUSTER INFO")
+            else:
+                raw = client.info("replication")
+        if isinstance(raw, dict):
+            return {str(name): str(value) for name, value in raw.items()}
+        lines = (raw.decode() if isinstance(raw, bytes) else str(raw)).split()
+        return dict(line.split(":", 1) for line in lines)
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+class PgBouncer(Store):
+    """A pooler in transaction mode before a PostgreSQL."""
+
+    def __init__(self, folder: Path, postgres: PostgresServer) -> None:
+        super().__init__(folder)
+        self._program = need("pgbouncer")
+        self._postgres = postgres
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        user = self._postgres.user
+        config = self.folder / "pgbouncer.ini"
+        (self.folder / "users.txt").write_text(f'"{user}" ""\n')
+        config.write_text(
+            f"[databases]\n* = host={HOST} port={self._postgres.port}\n"
+            f"[pgbouncer]\nlisten_addr = {HOST}\nlisten_port = {self.port}\nauth_type = trust\n"
+            f"auth_file = {self.folder}/users.txt\npool_mode = transaction\ndefault_pool_size = 4\nunix_socket_dir =\n"
+        )
+        self._process = Process([self._program, str(config)], self.folder / "log", user=self._postgres._user)
+        wait_until(self._answers, "PgBouncer")
+
+    def _answers(self) -> bool:
+        assert self.process.is_running, (self.folder / "log").read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex((HOST, self.port)) == 0
+
+    def url(self, database: str) -> str:
+        return f"postgresql://{self._postgres.user}@{HOST}:{self.port}/{database}"
+
+
+def _cluster_port() -> int:
+    """Nodes talk to each other on a second port, 10,000 higher."""
+    while True:
+        port = free_port()
+        if port > 50_000:
+            port -= 30_000
+        with socket.socket() as probe, socket.socket() as bus:
+            try:
+                probe.bind((HOST, port))
+                bus.bind((HOST, port + 10_000))
+            except OSError:
+                continue
+        return port
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Where another user's process may work: pytest's own folders are for their owner only."""
+    with tempfile.TemporaryDirectory(prefix="laurels-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@functools.cache
+def shared_postgres() -> PostgresServer:
+    """One for all tests that do no harm to it; each takes a database or schema of its own."""
+    server = PostgresServer(_shared_folder() / "postgres")
+    server.start()
+    atexit.register(server.kill)
+    return server
+
+
+@functools.cache
+def shared_redis() -> RedisServer:
+    server = RedisServer(_shared_folder() / "redis")
+    server.start()
+    atexit.register(server.kill)
+    return server
+
+
+@functools.cache
+def shared_cluster() -> RedisClusterServers:
+    cluster = RedisClusterServers(_shared_folder() / "cluster")
+    cluster.start()
+    atexit.register(cluster.kill)
+    return cluster
+
+
+@functools.cache
+def _shared_folder() -> Path:
+    stack = contextlib.ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(temporary_folder())
