@@ -4,6 +4,7 @@ A flag wins over its variable, and that over the default.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,10 +38,18 @@ SETTINGS = {
         Setting("host", "127.0.0.1", "Address to listen on."),
         Setting("port", 8080, "Port to listen on; 0 takes a free one.", 0, 65535),
         Setting("data_dir", "./laurels-data", "Folder of the embedded ledger and the admin key."),
-        Setting("ledger", None, "Where scores are kept. Default: sqlite:///<data-dir>/laurels.db"),
-        Setting("index", "memory://", "Where ranks are kept."),
+        Setting(
+            "ledger",
+            None,
+            "Where scores are kept: sqlite:///PATH or postgresql://. Default: sqlite:///<data-dir>/laurels.db",
+        ),
+        Setting(
+            "index", "memory://", "Where ranks are kept: memory://, redis://, redis+sentinel://, redis+cluster://."
+        ),
+        Setting("spool", None, "Folder that keeps writes while PostgreSQL can't be reached. Default: refuse them."),
         Setting("workers", 1, "Server processes; more than one needs a shared index.", 1, 64),
         Setting("admin_key", None, "The admin key. Default: made at the first start, kept in <data-dir>/admin.key"),
+        Setting("fd", None, "Listen on this socket that was inherited, not on host and port."),
         Setting("log_level", "info", "debug, info, warning or error."),
         Setting("max_boards", 10_000, "How many boards a pod may have.", 1, 1_000_000),
         Setting("max_batch", 1000, "How many events share one transaction at most.", 1, 100_000),
@@ -52,6 +61,8 @@ SETTINGS = {
             10_000_000,
         ),
         Setting("write_timeout_ms", 10_000, "How long a write may take before its sender is told.", 1, 600_000),
+        Setting("ledger_connections", 8, "Connections of a server process to PostgreSQL.", 1, 1000),
+        Setting("index_timeout_ms", 1000, "How long Redis may take to answer.", 10, 60_000),
         Setting(
             "repair_interval_ms", 1000, "How often a shared index is compared with what changed lately.", 100, 600_000
         ),
@@ -68,28 +79,40 @@ class Settings:
     data_dir: Path
     ledger: str
     index: str
+    spool: Path | None
     workers: int
     admin_key: str | None
+    fd: int | None
     log_level: str
     max_boards: int
     max_batch: int
     max_pending: int
     write_timeout_ms: int
+    ledger_connections: int
+    index_timeout_ms: int
     repair_interval_ms: int
     url: str | None
     key: str | None
 
     @property
-    def ledger_path(self) -> Path:
-        """The file of a SQLite ledger."""
+    def ledger_path(self) -> Path | None:
+        """The file of a SQLite ledger; None: it is PostgreSQL."""
+        if self.ledger.startswith(("postgresql://", "postgres://")):
+            return None
         prefix, _, path = self.ledger.partition("sqlite:///")
         if prefix or not path:
             raise Invalid(
                 "wrong_format",
-                f"{self.ledger!r} is not a ledger that this version knows: it is sqlite:///PATH.",
+                f"{hide_password(self.ledger)!r} is not a ledger that Laurels knows: it is sqlite:///PATH or "
+                "postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
                 field="LAURELS_LEDGER",
             )
         return Path(path)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other servers may use the same ledger and index."""
+        return self.ledger_path is None
 
     @property
     def admin_key_path(self) -> Path:
@@ -105,10 +128,24 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] = os.
             value, source = environment.get(setting.variable) or setting.default, setting.variable
         values[setting.name] = _check(setting, source, value)
     values["data_dir"] = Path(values["data_dir"])
+    values["spool"] = Path(values["spool"]) if values["spool"] else None
+    values["fd"] = int(values["fd"]) if values["fd"] else None
     values["ledger"] = values["ledger"] or f"sqlite:///{values['data_dir'] / 'laurels.db'}"
     settings = Settings(**values)
     _check_together(settings)
     return settings
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """The variables that give a process of the same program these settings, as one worker."""
+    values = {setting.variable: getattr(settings, setting.name) for setting in SETTINGS.values()}
+    values["LAURELS_WORKERS"] = 1
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def hide_password(url: str) -> str:
+    """An address for people and logs."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
 
 
 def read_admin_key(settings: Settings) -> str:
@@ -174,14 +211,35 @@ def _check(setting: Setting, source: str, value: Any) -> Any:
 
 
 def _check_together(settings: Settings) -> None:
-    settings.ledger_path  # noqa: B018 - checks its form
-    if settings.index != "memory://":
+    in_memory = settings.index == "memory://"
+    if not in_memory and not settings.index.startswith(("redis", "rediss")):
         raise Invalid(
             "wrong_format",
-            f"{settings.index!r} is not an index that this version knows: it is memory://.",
+            f"{hide_password(settings.index)!r} is not an index that Laurels knows: it is memory://, redis://, "
+            "redis+sentinel:// or redis+cluster://.",
             field="LAURELS_INDEX",
         )
-    if settings.workers > 1:
+    if settings.is_shared and in_memory:
+        raise Invalid(
+            "wrong_format",
+            "A PostgreSQL ledger is for several servers, and an index in memory is for one: set LAURELS_INDEX "
+            "(--index) to redis://HOST:PORT.",
+            field="LAURELS_INDEX",
+        )
+    if not settings.is_shared and not in_memory:
+        raise Invalid(
+            "wrong_format",
+            "A Redis index is for several servers, and a SQLite ledger is for one: set LAURELS_LEDGER (--ledger) to "
+            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
+            field="LAURELS_LEDGER",
+        )
+    if settings.spool is not None and not settings.is_shared:
+        raise Invalid(
+            "wrong_format",
+            "A spool keeps writes while PostgreSQL can't be reached. A SQLite ledger is on this disk: it needs none.",
+            field="LAURELS_SPOOL",
+        )
+    if settings.workers > 1 and in_memory:
         raise Invalid(
             "out_of_range",
             "More than one worker needs a shared index: each would rank only what it wrote itself. "

@@ -309,6 +309,8 @@ class IndexState(Struct, frozen=True):
     position: int | None = None
     epoch: str = ""
     capacity: int | None = None
+    # It was asked for something that it was not built for.
+    wants_build: bool = False
 
 
 class Ranks(Protocol):

@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import structlog
@@ -22,6 +23,8 @@ from laurels.wiring import build_laurels
 log = structlog.get_logger()
 
 GRACE_S = 30
+START_PATIENCE_S = 60
+RETRY_S = 1
 BACKLOG = 2048
 
 
@@ -29,7 +32,8 @@ class Server:
     """`ready` is called once everything is loaded; until then reads and writes are answered with 503."""
 
     def __init__(self, settings: Settings, admin_key: str, progress: Progress, ready: Callable[[], None]) -> None:
-        self._laurels, self._ledger = build_laurels(settings, admin_key)
+        self._laurels, self._announce = build_laurels(settings, admin_key)
+        self._patience_s = START_PATIENCE_S if settings.is_shared else 0
         self._progress = progress
         self._ready = ready
         self._uvicorn = _QuietServer(
@@ -55,13 +59,25 @@ class Server:
         self.address = address
         # Opened before the socket answers, so that an unusable ledger is an error of the command, not of a request.
         try:
-            self.migrations = await self._laurels.open()
-            self._ledger.announce(address)
+            self.migrations = await self._open()
+            self._announce(address)
             await self._uvicorn.serve(sockets=[listening])
         finally:
             await self._laurels.close()
         if self.error is not None:
             raise self.error
+
+    async def _open(self) -> list[str]:
+        """A shared ledger may start later than its servers."""
+        end = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return await self._laurels.open()
+            except Unavailable as error:
+                if time.monotonic() > end:
+                    raise
+                log.warning("ledger_not_there", reason=error.message)
+                await asyncio.sleep(RETRY_S)
 
     def stop(self) -> None:
         """Finish what is in flight, refuse what is new; asked a second time, stop waiting for slow clients."""
@@ -105,6 +121,14 @@ def settle_memory() -> None:
     """What was loaded stays: the garbage collector need not look through millions of entries again and again."""
     gc.collect()
     gc.freeze()
+
+
+def inherit(fd: int) -> socket.socket:
+    """A socket that the process that started this one listens on."""
+    try:
+        return socket.socket(fileno=fd)
+    except OSError as error:
+        raise Unavailable("address_taken", f"Can't listen on the inherited socket {fd}: {error.strerror}.") from error
 
 
 def listen(host: str, port: int) -> socket.socket:

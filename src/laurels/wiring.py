@@ -1,26 +1,40 @@
 """Settings → adapters → service. The only place that knows which adapter is used."""
 
+from collections.abc import Callable
+
 from laurels.adapters.file_lock import holder_address
+from laurels.adapters.file_spool import FileSpool
 from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.memory_index import MemoryIndex
+from laurels.adapters.postgres import PostgresLedger
+from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
 from laurels.config import Settings
+from laurels.ports import Feed, Index, Ledger
 from laurels.service.laurels import Laurels
 
-
-def build_ledger(settings: Settings) -> SqliteLedger:
-    return SqliteLedger(settings.ledger_path, SystemClock())
+Announce = Callable[[str], None]
 
 
-def build_laurels(settings: Settings, admin_key: str) -> tuple[Laurels, SqliteLedger]:
-    """The service, and the ledger under it, which tells other processes who holds it."""
-    ledger = build_ledger(settings)
+def build_ledger(settings: Settings) -> tuple[Ledger, Announce]:
+    """The ledger, and how to tell other processes where the one that holds it can be reached."""
+    if settings.ledger_path is None:
+        ledger = PostgresLedger(settings.ledger, SystemClock(), settings.ledger_connections)
+        return ledger, lambda _address: None
+    embedded = SqliteLedger(settings.ledger_path, SystemClock())
+    return embedded, embedded.announce
+
+
+def build_laurels(settings: Settings, admin_key: str) -> tuple[Laurels, Announce]:
+    ledger, announce = build_ledger(settings)
+    index, feed = _build_index(settings)
     laurels = Laurels(
         ledger,
-        MemoryIndex(),
-        MemoryFeed(),
+        index,
+        feed,
         SystemClock(),
+        spool=None if settings.spool is None else FileSpool(settings.spool),
         admin_key=admin_key,
         max_boards=settings.max_boards,
         max_batch=settings.max_batch,
@@ -28,9 +42,18 @@ def build_laurels(settings: Settings, admin_key: str) -> tuple[Laurels, SqliteLe
         write_timeout_ms=settings.write_timeout_ms,
         repair_interval_ms=settings.repair_interval_ms,
     )
-    return laurels, ledger
+    return laurels, announce
 
 
 def running_server(settings: Settings) -> str | None:
     """The address of the server that holds the ledger; None: nobody holds it, "": somebody, who does not say."""
+    if settings.ledger_path is None:
+        return None
     return holder_address(settings.ledger_path.with_suffix(".lock"))
+
+
+def _build_index(settings: Settings) -> tuple[Index, Feed]:
+    if not settings.is_shared:
+        return MemoryIndex(), MemoryFeed()
+    connection = RedisConnection(parse_redis_url(settings.index), settings.index_timeout_ms)
+    return RedisIndex(connection), RedisFeed(connection)

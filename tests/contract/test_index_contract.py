@@ -6,7 +6,8 @@ loads rankings anew while rows arrive, and after each step compares every read w
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
+import uuid
+from collections.abc import AsyncIterator, Coroutine, Hashable
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -16,11 +17,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from laurels.adapters.memory_index import MemoryIndex
+from laurels.adapters.redis import RedisConnection, RedisIndex, parse_redis_url
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Standing
 from laurels.errors import Unavailable
 from laurels.ports import Held, Index, Place, Refill, Row
+from support.stores import shared_cluster, shared_redis
 
 T = TypeVar("T")
 
@@ -35,23 +38,34 @@ standings = st.builds(
 )
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
-
-
 class IndexMachine(RuleBasedStateMachine):
-    make_index: Callable[[], Index]
+    """One loop for all of an example, for a connection belongs to its loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.index = self.make_index()
+        self.run(self.index.open(uuid.uuid4().hex[:8]))
+
+    def make_index(self) -> Index:
+        raise NotImplementedError
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(work)
+
+    def teardown(self) -> None:
+        self.run(self.index.close())
+        self.runner.close()
 
     rows = Bundle("rows")
 
     @initialize(order=st.sampled_from(Order), ties=st.sampled_from(Ties), capacity=st.sampled_from([None, 1, 3, 10]))
     def begin(self, order: Order, ties: Ties, capacity: int | None) -> None:
         self.ranking = Ranking(1, "global", order, ties, capacity)
-        self.index = self.make_index()
         self.ledger: dict[str, Row] = {}
         self.version = 0
         self.revisions: dict[Hashable, list[Place]] = {}
-        run(self.load())
+        self.run(self.load())
 
     # What happens
 
@@ -65,20 +79,20 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(chosen=st.lists(rows, max_size=5))
     def apply_again(self, chosen: list[Row]) -> None:
         """Any rows, old or new, in any order and as often as you like; then what the ledger has last."""
-        run(self.apply(chosen))
-        run(self.apply(list(self.ledger.values())))
+        self.run(self.apply(chosen))
+        self.run(self.apply(list(self.ledger.values())))
 
     @rule(batch=st.lists(st.tuples(users, standings), min_size=1, max_size=80))
     def write(self, batch: list[tuple[str, Standing]]) -> None:
         """The usual way: commit, then apply; ranks before and after are told."""
-        run(self.apply(list(self.ledger.values())))
+        self.run(self.apply(list(self.ledger.values())))
         before = {user: self.rank(user) for user, _ in batch}
         for user, standing in batch:
             self.commit(user, standing)
         changed = [self.ledger[user] for user in dict.fromkeys(user for user, _ in batch)]
-        placements = run(self.index.apply(self.ranking, changed, RankStyle.ORDINAL)).placements
+        placements = self.run(self.index.apply(self.ranking, changed, RankStyle.ORDINAL)).placements
         assert placements is not None
-        run(self.refill())
+        self.run(self.refill())
         for row, placement in zip(changed, placements, strict=True):
             assert placement.before == before[row.user_id]
             # A user who left a trimmed ranking may still be among the best that come back by the refill.
@@ -103,16 +117,16 @@ class IndexMachine(RuleBasedStateMachine):
         """Many are removed at once: a trimmed ranking can be short of entries, and says so until it is refilled."""
         for place in self.everybody()[:count]:
             self.commit(place.user_id, None)
-        run(self.index.apply(self.ranking, list(self.ledger.values()), RankStyle.ORDINAL))
+        self.run(self.index.apply(self.ranking, list(self.ledger.values()), RankStyle.ORDINAL))
         try:
-            page = run(self.index.top(self.ranking, 0, 1000, RankStyle.ORDINAL))
+            page = self.run(self.index.top(self.ranking, 0, 1000, RankStyle.ORDINAL))
         except Unavailable as error:
             refused = error.code
         else:
             refused = ""
             assert page.places == self.model()
         assert refused in {"", "catching_up"}
-        run(self.refill())
+        self.run(self.refill())
 
     @rule(seed=st.integers(0, 1000), count=st.integers(1, 60))
     def refill_from_a_ledger_that_is_ahead(self, seed: int, count: int) -> None:
@@ -125,40 +139,41 @@ class IndexMachine(RuleBasedStateMachine):
         spread = rng.choice([40, 2000])
         for user in rng.sample(USERS, rng.randrange(len(USERS))):
             self.commit(user, Standing(float(rng.randrange(-spread, spread)), rng.randrange(3)))
-        run(self.apply(leaving))
+        self.run(self.apply(leaving))
         self.check_inside()
         behind = list(self.ledger.values())
         rng.shuffle(behind)
         for start in range(0, len(behind), 20):
-            run(self.apply(behind[start : start + 20]))
+            self.run(self.apply(behind[start : start + 20]))
             self.check_inside()
 
     @rule(row=rows)
     def load_while_a_row_arrives(self, row: Row) -> None:
-        run(self.load(row))
-        run(self.apply(list(self.ledger.values())))
+        self.run(self.load(row))
+        self.run(self.apply(list(self.ledger.values())))
 
     @rule()
     def drop(self) -> None:
-        run(self.index.drop(self.ranking))
+        self.run(self.index.drop(self.ranking))
         with pytest.raises(Unavailable) as caught:
-            run(self.index.top(self.ranking, 0, 1, RankStyle.ORDINAL))
+            self.run(self.index.top(self.ranking, 0, 1, RankStyle.ORDINAL))
         assert caught.value.code == "catching_up"
-        run(self.load())
+        self.run(self.load())
 
     # What must hold once the last rows are in
 
     @precondition(lambda self: hasattr(self, "ranking"))
     @invariant()
     def reads_equal_the_model(self) -> None:
-        run(self.apply(list(self.ledger.values())))
-        run(self.check_reads())
+        self.run(self.apply(list(self.ledger.values())))
+        self.run(self.check_reads())
         self.check_inside()
 
     async def check_reads(self) -> None:
         index, ranking, model = self.index, self.ranking, self.model()
         # Whoever kept a page under this revision still has the right one.
         assert self.revisions.setdefault(await index.revision(ranking), model) == model
+        await self.need_dense_ranks()
         total = len(model)
         assert await index.count(ranking) == total
         listed = [user async for chunk in index.ranked_users(ranking) for user in chunk]
@@ -190,6 +205,17 @@ class IndexMachine(RuleBasedStateMachine):
                 assert held == Held(row.version, row.standing.score, row.standing.achieved_at)
         await self.check_distribution([place.score for place in model])
 
+    async def need_dense_ranks(self) -> None:
+        """An index may have to be built anew for them, and says so."""
+        try:
+            await self.index.top(self.ranking, 0, 1, RankStyle.DENSE)
+        except Unavailable:
+            (state,) = await self.index.states([self.ranking])
+            assert state.wants_build
+            await self.load()
+            (state,) = await self.index.states([self.ranking])
+            assert not state.wants_build
+
     async def check_distribution(self, scores: list[float]) -> None:
         for buckets in (1, 3, 20):
             spread = await self.index.distribution(self.ranking, buckets)
@@ -210,9 +236,9 @@ class IndexMachine(RuleBasedStateMachine):
                 assert Fraction(at_most, len(ascending)) >= Fraction(number, 10) > Fraction(below, len(ascending))
 
     def check_inside(self) -> None:
-        assert isinstance(self.index, MemoryIndex)
-        for live in self.index._live.values():
-            live._check()
+        if isinstance(self.index, MemoryIndex):
+            for live in self.index._live.values():
+                live._check()
 
     # The model
 
@@ -281,8 +307,25 @@ class IndexMachine(RuleBasedStateMachine):
 
 
 class MemoryIndexMachine(IndexMachine):
-    make_index = MemoryIndex
+    def make_index(self) -> Index:
+        return MemoryIndex()
+
+
+class RedisIndexMachine(IndexMachine):
+    def make_index(self) -> Index:
+        return RedisIndex(RedisConnection(parse_redis_url(shared_redis().url), timeout_ms=5000))
+
+
+class RedisClusterIndexMachine(IndexMachine):
+    def make_index(self) -> Index:
+        return RedisIndex(RedisConnection(parse_redis_url(shared_cluster().url), timeout_ms=5000))
 
 
 TestMemoryIndex = MemoryIndexMachine.TestCase
 TestMemoryIndex.settings = settings(max_examples=100, stateful_step_count=30)
+
+TestRedisIndex = RedisIndexMachine.TestCase
+TestRedisIndex.settings = settings(max_examples=25, stateful_step_count=20)
+
+TestRedisClusterIndex = RedisClusterIndexMachine.TestCase
+TestRedisClusterIndex.settings = settings(max_examples=8, stateful_step_count=20)

@@ -81,7 +81,7 @@ def _client(url: str, key: str | None, transport: httpx.AsyncHTTPTransport | Non
 
 @contextlib.asynccontextmanager
 async def _own_server(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
-    if not settings.ledger_path.exists():
+    if settings.ledger_path is not None and not settings.ledger_path.exists():
         raise Unavailable(
             "ledger_unavailable",
             f"There is no ledger at {settings.ledger_path}, and no server was named with --url.",

@@ -1,6 +1,7 @@
 """`laurels serve` and `laurels migrate`."""
 
 import asyncio
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,8 +10,9 @@ import typer
 import uvloop
 
 from laurels.cli.progress import show_progress
-from laurels.config import SETTINGS, Settings, read_admin_key, read_settings
-from laurels.server import Server, configure_logs, listen
+from laurels.cli.workers import Workers
+from laurels.config import SETTINGS, Settings, hide_password, read_admin_key, read_settings
+from laurels.server import Server, configure_logs, inherit, listen
 from laurels.wiring import build_ledger
 
 
@@ -22,6 +24,7 @@ def option(name: str) -> Any:
 
 DataDir = Annotated[Path | None, option("data_dir")]
 LedgerUrl = Annotated[str | None, option("ledger")]
+IndexUrl = Annotated[str | None, option("index")]
 
 
 def serve(
@@ -29,7 +32,8 @@ def serve(
     port: Annotated[int | None, option("port")] = None,
     data_dir: DataDir = None,
     ledger: LedgerUrl = None,
-    index: Annotated[str | None, option("index")] = None,
+    index: IndexUrl = None,
+    spool: Annotated[Path | None, option("spool")] = None,
     workers: Annotated[int | None, option("workers")] = None,
     log_level: Annotated[str | None, option("log_level")] = None,
 ) -> None:
@@ -41,17 +45,20 @@ def serve(
             "data_dir": data_dir,
             "ledger": ledger,
             "index": index,
+            "spool": spool,
             "workers": workers,
             "log_level": log_level,
         }
     )
     configure_logs(settings.log_level)
+    if settings.workers > 1:
+        raise typer.Exit(_serve_with_workers(settings))
     uvloop.run(_serve(settings))
 
 
-def migrate(data_dir: DataDir = None, ledger: LedgerUrl = None) -> None:
+def migrate(data_dir: DataDir = None, ledger: LedgerUrl = None, index: IndexUrl = None) -> None:
     """Bring the ledger's schema up to date. `serve` does this by itself."""
-    settings = read_settings({"data_dir": data_dir, "ledger": ledger})
+    settings = read_settings({"data_dir": data_dir, "ledger": ledger, "index": index})
     applied = asyncio.run(_migrate(settings))
     for name in applied:
         typer.echo(f"applied {name}")
@@ -59,7 +66,7 @@ def migrate(data_dir: DataDir = None, ledger: LedgerUrl = None) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    listening = listen(settings.host, settings.port)
+    listening = listen(settings.host, settings.port) if settings.fd is None else inherit(settings.fd)
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     admin_key = read_admin_key(settings)
@@ -68,23 +75,50 @@ async def _serve(settings: Settings) -> None:
 
         def ready() -> None:
             stack.close()
-            _welcome(settings, address)
+            if settings.fd is None:
+                _welcome(settings, address)
 
         server = Server(settings, admin_key, advance, ready)
         server.stop_on_signals()
+        orphaned = asyncio.create_task(_stop_when_orphaned(server)) if settings.fd is not None else None
         await server.serve(listening, address)
-        typer.echo("Laurels has stopped.", err=True)
+        if orphaned is not None:
+            orphaned.cancel()
+        elif settings.fd is None:
+            typer.echo("Laurels has stopped.", err=True)
+
+
+def _serve_with_workers(settings: Settings) -> int:
+    listening = listen(settings.host, settings.port)
+    listening.set_inheritable(True)
+    host, port = listening.getsockname()[:2]
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    read_admin_key(settings)
+    code = asyncio.run(Workers(settings, listening, address, lambda: _welcome(settings, address)).run())
+    typer.echo("Laurels has stopped.", err=True)
+    return code
+
+
+async def _stop_when_orphaned(server: Server) -> None:
+    """Without the process that started it, nobody would stop it."""
+    parent = os.getppid()
+    while os.getppid() == parent:  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(1)
+    server.stop()
 
 
 def _welcome(settings: Settings, address: str) -> None:
     where = "LAURELS_ADMIN_KEY" if settings.admin_key else settings.admin_key_path.resolve()
+    path = settings.ledger_path
     typer.echo(f"Laurels is ready at {address}  (API: {address}/docs)", err=True)
-    typer.echo(f"  ledger     {settings.ledger_path.resolve()}", err=True)
+    typer.echo(f"  ledger     {hide_password(settings.ledger) if path is None else path.resolve()}", err=True)
+    if settings.is_shared:
+        typer.echo(f"  index      {hide_password(settings.index)}", err=True)
     typer.echo(f"  admin key  {where}", err=True)
 
 
 async def _migrate(settings: Settings) -> list[str]:
-    ledger = build_ledger(settings)
+    ledger, _ = build_ledger(settings)
     try:
         return await ledger.open()
     finally:

@@ -233,9 +233,10 @@ class Healer:
 
 
 def _needs_build(ranking: Ranking, state: IndexState, position: int) -> bool:
-    """Missing, made for another capacity, or ahead of a ledger that was set back to a backup."""
+    """Missing, made for another purpose or capacity, or ahead of a ledger that was set back to a backup."""
     return (
         state.standby is Standby.COLD
+        or state.wants_build
         or state.capacity != ranking.capacity
         or (state.position is not None and state.position > position)
     )

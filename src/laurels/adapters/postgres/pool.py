@@ -57,7 +57,7 @@ class PostgresPool:
     def __init__(self, url: str, max_connections: int) -> None:
         self._url = url
         self._max = max_connections
-        self._pool: "asyncpg.Pool[asyncpg.Record] | None" = None
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._pooled = False
         self._try_again_at = 0.0
         self._failing = False

@@ -1,0 +1,8 @@
+"""The shared index and feed: Redis 6.2 or newer, alone, watched by Sentinel, or as a cluster; or a Valkey."""
+
+from laurels.adapters.redis.connection import RedisConnection
+from laurels.adapters.redis.feed import RedisFeed
+from laurels.adapters.redis.index import RedisIndex
+from laurels.adapters.redis.urls import parse_redis_url
+
+__all__ = ["RedisConnection", "RedisFeed", "RedisIndex", "parse_redis_url"]

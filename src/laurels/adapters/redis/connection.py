@@ -1,0 +1,287 @@
+"""The way to Redis: commands of one loop tick go out together, every wait has an end, and driver errors are translated
+here, once.
+
+Every command is a script on the keys of one ranking, which share a slot (`tag`). All scripts may be repeated, so a
+command that was lost with its connection is sent once more. What can't be reached is left alone for a moment, so that
+not every caller waits for a server that is gone: one Redis as a whole, a cluster slot by slot.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import Awaitable, Sequence
+from importlib.resources import files
+from typing import Any, cast
+
+import redis.asyncio as redis
+import structlog
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import ClusterError, NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import ConnectionError as LostConnection
+from redis.exceptions import TimeoutError as RedisTimeout
+
+from laurels.adapters.redis.urls import RedisUrl
+from laurels.errors import Unavailable
+
+log = structlog.get_logger()
+
+MAX_CONNECTIONS = 16
+MAX_WAITING = 20_000
+# What can't be reached is tried again this often.
+TRY_EVERY_S = 0.25
+REFRESH_EVERY_S = 0.5
+
+Answer = list[Any]
+
+
+class Script:
+    """A Lua file with the library before it."""
+
+    def __init__(self, name: str) -> None:
+        folder = files("laurels.adapters.redis") / "scripts"
+        library = (folder / "library.lua").read_text("utf-8")
+        self.text = library + (folder / f"{name}.lua").read_text("utf-8")
+        # The name that Redis gives to a script.
+        self.sha = hashlib.sha1(self.text.encode()).hexdigest()  # noqa: S324 - not for security
+
+
+class _Command:
+    __slots__ = ("args", "done", "script", "tag")
+
+    def __init__(self, tag: str, script: Script, args: tuple[Any, ...], done: "asyncio.Future[Answer]") -> None:
+        self.tag = tag
+        self.script = script
+        self.args = args
+        self.done = done
+
+
+class _Breaker:
+    """Whether something may be tried: always, until it fails; then one try at a time, now and then."""
+
+    def __init__(self) -> None:
+        self.failing = False
+        self.trying = False
+        self.next_try = 0.0
+
+    def may_try(self) -> bool:
+        return not self.failing or (not self.trying and time.monotonic() >= self.next_try)
+
+    def failed(self) -> None:
+        self.failing = True
+        self.next_try = time.monotonic() + TRY_EVERY_S
+
+
+class RedisConnection:
+    def __init__(self, url: RedisUrl, timeout_ms: int) -> None:
+        self._url = url
+        self.timeout_s = timeout_ms / 1000
+        self.is_cluster = url.kind == "cluster"
+        self._client: redis.Redis | RedisCluster | None = None
+        self._sentinel: Sentinel | None = None
+        self._waiting: list[_Command] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._breakers: dict[str, _Breaker] = {}
+        self._refreshed_at = 0.0
+        # SPUBLISH where channels are sharded.
+        self.publish_command = "PUBLISH"
+
+    async def open(self) -> None:
+        """Nothing is sent yet: a Redis that is away now may come later."""
+        if self._client is None:
+            self._client = self._make_main_client()
+
+    async def close(self) -> None:
+        if self._client is not None:
+            client, self._client = self._client, None
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await client.aclose()
+        if self._sentinel is not None:
+            for each in self._sentinel.sentinels:
+                await each.aclose()
+            self._sentinel = None
+
+    async def ping(self) -> None:
+        await self._translate(cast("Awaitable[Any]", self.client.ping()))
+
+    @property
+    def client(self) -> "redis.Redis | RedisCluster":
+        if self._client is None:
+            raise Unavailable("stopping", "The server is shutting down.")
+        return self._client
+
+    def run(self, tag: str, script: Script, keys: Sequence[str], args: Sequence[Any]) -> "asyncio.Future[Answer]":
+        """What a script answers. Sent at the end of the loop's tick, with all others of this tick."""
+        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        breaker = self._breaker(tag)
+        if not breaker.may_try():
+            done.set_exception(Unavailable("index_unavailable", "Redis can't be reached."))
+            return done
+        if len(self._waiting) >= MAX_WAITING:
+            done.set_exception(Unavailable("overloaded", "Too many reads are waiting. Try again in a moment."))
+            return done
+        breaker.trying = True
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._waiting.append(_Command(tag, script, (len(keys), *keys, *args), done))
+        return done
+
+    async def publish(self, channel: str, message: str) -> None:
+        await self._translate(
+            cast("Awaitable[Any]", self.client.execute_command(self.publish_command, channel, message))
+        )
+
+    async def set_if_absent(self, key: str, seconds: float) -> bool:
+        setting = self.client.set(key, b"1", nx=True, px=max(1, int(seconds * 1000)))
+        return bool(await self._translate(cast("Awaitable[Any]", setting)))
+
+    # Inside
+
+    def _breaker(self, tag: str) -> _Breaker:
+        return self._breakers.setdefault(tag if self.is_cluster else "", _Breaker())
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        groups: dict[str, list[_Command]] = {}
+        for command in waiting:
+            groups.setdefault(command.tag if self.is_cluster else "", []).append(command)
+        for tag, commands in groups.items():
+            task = asyncio.create_task(self._send(tag, commands), name="redis")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, tag: str, commands: list[_Command]) -> None:
+        breaker = self._breaker(tag)
+        try:
+            results = await self._send_or_repeat(commands)
+        except (RedisError, OSError, TimeoutError, Unavailable) as error:
+            results = [error] * len(commands)
+        except asyncio.CancelledError:
+            results = [ConnectionError("cancelled")] * len(commands)
+        lost = next((each for each in results if _is_lost(each)), None)
+        if lost is None:
+            breaker.failing = False
+        else:
+            if not breaker.failing:
+                log.warning("index_lost", reason=_words(lost))
+            breaker.failed()
+            await self._refresh()
+        breaker.trying = False
+        for command, result in zip(commands, results, strict=True):
+            if command.done.done():
+                continue
+            if isinstance(result, BaseException):
+                if result is not lost and not _is_lost(result):
+                    log.error("redis_refused", reason=_words(result))
+                command.done.set_exception(_unavailable(result))
+            else:
+                command.done.set_result(result)
+
+    async def _send_or_repeat(self, commands: list[_Command]) -> list[Any]:
+        try:
+            results = await self._pipeline(commands, "EVALSHA")
+        except LostConnection:
+            # It may have been an old connection to a server that was restarted.
+            results = await self._pipeline(commands, "EVALSHA")
+        unknown = [number for number, result in enumerate(results) if isinstance(result, NoScriptError)]
+        if unknown:
+            # With its text a script is run and remembered.
+            again = await self._pipeline([commands[number] for number in unknown], "EVAL")
+            for number, result in zip(unknown, again, strict=True):
+                results[number] = result
+        return results
+
+    async def _pipeline(self, commands: list[_Command], verb: str) -> list[Any]:
+        pipeline: Any = self.client.pipeline(transaction=False)
+        for command in commands:
+            name = command.script.sha if verb == "EVALSHA" else command.script.text
+            pipeline.execute_command(verb, name, *command.args)
+        # Three waits: for a connection, for the answer, and for a cluster that sends us to another node.
+        async with asyncio.timeout(self.timeout_s * 3):
+            return list(await pipeline.execute(raise_on_error=False))
+
+    async def _refresh(self) -> None:
+        """Ask a cluster which node serves what, or drop connections to a server that may no longer be the master."""
+        now = time.monotonic()
+        if now - self._refreshed_at < REFRESH_EVERY_S or self._client is None:
+            return
+        self._refreshed_at = now
+        with contextlib.suppress(RedisError, OSError, TimeoutError):
+            async with asyncio.timeout(self.timeout_s * 3):
+                if isinstance(self._client, RedisCluster):
+                    await self._client.nodes_manager.initialize()
+                else:
+                    await self._client.connection_pool.disconnect(inuse_connections=False)
+
+    async def _translate(self, work: Awaitable[Any]) -> Any:
+        try:
+            async with asyncio.timeout(self.timeout_s * 3):
+                return await work
+        except (RedisError, OSError, TimeoutError) as error:
+            raise _unavailable(error) from error
+
+    def make_client(self, place: str | None = None) -> redis.Redis:
+        """A client of its own for one server: the only one, the master that Sentinels name, or the one at a place."""
+        url = self._url
+        if place is None and url.kind == "sentinel":
+            return self._master()
+        host, port = url.hosts[0] if place is None else (place.rpartition(":")[0], int(place.rpartition(":")[2]))
+        tls: dict[str, Any] = {"connection_class": redis.SSLConnection, "ssl_ca_certs": url.ca_file} if url.tls else {}
+        pool = redis.BlockingConnectionPool(
+            host=host,
+            port=port,
+            db=url.db,
+            max_connections=MAX_CONNECTIONS,
+            timeout=self.timeout_s,
+            **self._options(),
+            **tls,
+        )
+        return redis.Redis.from_pool(pool)
+
+    def _make_main_client(self) -> "redis.Redis | RedisCluster":
+        if not self.is_cluster:
+            return self.make_client()
+        nodes = [ClusterNode(host, port) for host, port in self._url.hosts]
+        return RedisCluster(startup_nodes=nodes, max_connections=MAX_CONNECTIONS, **self._options(), **self._tls())
+
+    def _master(self) -> redis.Redis:
+        if self._sentinel is None:
+            watch = {"socket_timeout": self.timeout_s, "socket_connect_timeout": self.timeout_s}
+            self._sentinel = Sentinel(self._url.hosts, sentinel_kwargs=watch)  # type: ignore[no-untyped-call]
+        assert self._url.service is not None, "checked by parse_redis_url"
+        client = self._sentinel.master_for(
+            self._url.service, db=self._url.db, max_connections=MAX_CONNECTIONS, **self._options(), **self._tls()
+        )
+        return cast("redis.Redis", client)
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "username": self._url.username,
+            "password": self._url.password,
+            "socket_timeout": self.timeout_s,
+            "socket_connect_timeout": self.timeout_s,
+            # Repeating is decided here, not in the driver.
+            "retry": Retry(NoBackoff(), 0),
+            "protocol": 2,
+        }
+
+    def _tls(self) -> dict[str, Any]:
+        return {"ssl": True, "ssl_ca_certs": self._url.ca_file} if self._url.tls else {}
+
+
+def _is_lost(result: Any) -> bool:
+    """The server is gone, or is no longer the one to ask."""
+    if isinstance(result, list):
+        return bool(result) and result[0] == b"replica"
+    return isinstance(result, LostConnection | RedisTimeout | ReadOnlyError | ClusterError | OSError | TimeoutError)
+
+
+def _unavailable(error: BaseException) -> Unavailable:
+    return Unavailable("index_unavailable", f"Redis can't be used: {_words(error)}")
+
+
+def _words(error: Any) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,160 @@
+"""The Feed on Redis: publish and subscribe. On a cluster of Redis 7 or newer a channel lives on the shard that its name
+belongs to; elsewhere every node hears of it.
+
+There is one connection for each server that has channels of ours. It is asked for a sign of life every second. When it
+is lost, and when a channel moves, whoever hears is told that something may have been missed.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis.asyncio as redis
+import structlog
+from redis.asyncio.cluster import RedisCluster
+from redis.exceptions import RedisError
+
+from laurels.adapters.redis.connection import RedisConnection
+from laurels.errors import LaurelsError
+
+log = structlog.get_logger()
+
+Hear = Callable[[str | None], None]
+
+LOOK_S = 0.2
+PING_S = 1.0
+SILENCE_S = 3.0
+RETRY_S = 0.5
+SHARDED_SINCE = 7
+
+
+class RedisFeed:
+    def __init__(self, connection: RedisConnection) -> None:
+        self._connection = connection
+        self._ledger_id = ""
+        self._hearers: dict[str, list[Hear]] = {}
+        self._running: asyncio.Task[None] | None = None
+        self._listeners: dict[str, asyncio.Task[None]] = {}
+
+    async def open(self, ledger_id: str) -> None:
+        self._ledger_id = ledger_id
+        await self._connection.open()
+        self._running = asyncio.create_task(self._run(), name="feed")
+
+    async def close(self) -> None:
+        tasks = [*self._listeners.values(), *([self._running] if self._running else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def publish(self, topic: str, message: str) -> None:
+        channel = self._channel(topic)
+        try:
+            await self._connection.publish(channel, message)
+        except LaurelsError as error:
+            log.debug("feed_not_published", reason=error.message)
+
+    def subscribe(self, topic: str, hear: Hear) -> Callable[[], None]:
+        channel = self._channel(topic)
+        self._hearers.setdefault(channel, []).append(hear)
+
+        def end() -> None:
+            hearers = self._hearers[channel]
+            hearers.remove(hear)
+            if not hearers:
+                del self._hearers[channel]
+
+        return end
+
+    # Inside
+
+    def _channel(self, topic: str) -> str:
+        """The topic `ranking/PERIOD/SEGMENT` is published by the index itself, in the slot of that ranking."""
+        kind, _, name = topic.partition("/")
+        if kind == "ranking":
+            return f"laurels:{{{self._ledger_id}/{name}}}:feed"
+        return f"laurels:{{{self._ledger_id}}}:{topic}"
+
+    def _tell(self, channel: str, message: str | None) -> None:
+        for hear in list(self._hearers.get(channel, ())):
+            hear(message)
+
+    async def _run(self) -> None:
+        """See to it that every channel is listened to, where it lives now."""
+        while True:
+            try:
+                places = {self._place(channel) for channel in self._hearers}
+            except (RedisError, LaurelsError, OSError) as error:
+                log.debug("feed_not_placed", reason=str(error))
+                places = set()
+            for place, task in list(self._listeners.items()):
+                if task.done() or place not in places:
+                    task.cancel()
+                    del self._listeners[place]
+            for place in places - set(self._listeners):
+                self._listeners[place] = asyncio.create_task(self._listen(place), name=f"feed {place}")
+            await asyncio.sleep(LOOK_S)
+
+    def _place(self, channel: str) -> str:
+        client = self._connection.client
+        if not isinstance(client, RedisCluster):
+            return ""
+        node = client.get_node_from_key(channel)
+        return "" if node is None else f"{node.host}:{node.port}"
+
+    async def _listen(self, place: str) -> None:
+        client = self._connection.make_client(place or None)
+        try:
+            sharded = await self._is_sharded(client, place)
+            pubsub: Any = client.pubsub()
+            async with contextlib.aclosing(pubsub):
+                await self._hear(pubsub, place, sharded=sharded)
+        except (RedisError, OSError, TimeoutError, LaurelsError) as error:
+            log.debug("feed_lost", reason=str(error))
+            await asyncio.sleep(RETRY_S)
+        finally:
+            await client.aclose()
+
+    async def _is_sharded(self, client: redis.Redis, place: str) -> bool:
+        if not place:
+            return False
+        version = str((await client.info("server"))["redis_version"])
+        sharded = int(version.split(".", maxsplit=1)[0]) >= SHARDED_SINCE
+        self._connection.publish_command = "SPUBLISH" if sharded else "PUBLISH"
+        return sharded
+
+    async def _hear(self, pubsub: Any, place: str, *, sharded: bool) -> None:
+        subscribed: set[str] = set()
+        heard_at = pinged_at = time.monotonic()
+        while True:
+            wanted = {channel for channel in self._hearers if self._place(channel) == place}
+            if new := wanted - subscribed:
+                await (pubsub.ssubscribe if sharded else pubsub.subscribe)(*new)
+            if old := subscribed - wanted:
+                await (pubsub.sunsubscribe if sharded else pubsub.unsubscribe)(*old)
+            subscribed = wanted
+            if not subscribed:
+                return
+            if time.monotonic() - pinged_at > PING_S:
+                pinged_at = time.monotonic()
+                await pubsub.ping()
+            message = await pubsub.get_message(timeout=LOOK_S)
+            if message is not None:
+                heard_at = time.monotonic()
+                self._take(message, subscribed)
+            elif time.monotonic() - heard_at > SILENCE_S:
+                raise TimeoutError("no sign of life")
+
+    def _take(self, message: dict[str, Any], subscribed: set[str]) -> None:
+        if message["type"] == "pong":
+            return
+        channel = message["channel"].decode()
+        if message["type"] in {"message", "smessage"}:
+            self._tell(channel, message["data"].decode())
+        elif message["type"] in {"subscribe", "ssubscribe"}:
+            # What was published before this moment was not heard.
+            self._tell(channel, None)
+        elif message["type"] == "sunsubscribe" and channel in subscribed:
+            raise ConnectionError("the channel moved")

@@ -1,0 +1,345 @@
+"""The Index on Redis. What happens is in the scripts; here is what goes in and comes out."""
+
+import asyncio
+import secrets
+import struct
+from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+
+from laurels.adapters.numbering import number_places
+from laurels.adapters.redis.connection import Answer, RedisConnection, Script
+from laurels.core.board import Ranking, RankStyle
+from laurels.core.distribution import bucket_edges
+from laurels.core.order import Order, Ties
+from laurels.errors import Unavailable
+from laurels.ports import (
+    Applied,
+    Distribution,
+    Found,
+    Held,
+    IndexState,
+    Page,
+    Place,
+    Placement,
+    Refill,
+    Row,
+    Standby,
+)
+
+# One script holds everybody else up for as long as it runs.
+BUILD_ROWS = 1000
+BUILDS_AT_ONCE = 4
+LIST_USERS = 10_000
+CLAIM_MS = 10_000
+MAX_RESERVE = 1000
+LOOKS = 20
+
+_STYLES = {RankStyle.ORDINAL: b"o", RankStyle.COMPETITION: b"c", RankStyle.DENSE: b"d"}
+_TIME = struct.Struct(">Q")
+NO_TIME = bytes(8)
+_ALL = (1 << 64) - 1
+_SIGN = 1 << 63
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class _Keys(NamedTuple):
+    """The names that belong to a ranking. They share what is in braces, and so a cluster's slot."""
+
+    tag: str
+    names: tuple[str, ...]
+    channel: str
+
+
+class RedisIndex:
+    def __init__(self, connection: RedisConnection) -> None:
+        self._connection = connection
+        self._ledger_id = ""
+        self._keys: dict[tuple[int, str], _Keys] = {}
+        self._scripts = {
+            name: Script(name)
+            for name in (
+                "apply", "around", "begin_build", "begin_refill", "build", "confirm", "drop", "ends", "finish_build",
+                "give_up_build", "held", "is_outside", "places", "refill", "revision", "spread", "state", "top",
+                "want_dense",
+            )
+        }  # fmt: skip
+
+    async def open(self, ledger_id: str) -> None:
+        self._ledger_id = ledger_id
+        await self._connection.open()
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def ping(self) -> None:
+        await self._connection.ping()
+
+    # Writes
+
+    async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int) -> None:
+        build_id = secrets.token_hex(8)
+        capacity = ranking.capacity
+        reserve = min(MAX_RESERVE, max(16, capacity // 4)) if capacity else 0
+        status, *_ = await self._run(
+            ranking, "begin_build", build_id, CLAIM_MS, "" if capacity is None else capacity, reserve
+        )
+        if status == b"busy":
+            raise Unavailable("build_running", "Another server is building this ranking.")
+        _need_ok(status)
+        try:
+            await self._load_rows(ranking, build_id, rows)
+            keys = self._keys_of(ranking)
+            status, *_ = await self._run(ranking, "finish_build", build_id, position, keys.channel, self._publish)
+            _need_ok(status)
+        except BaseException:
+            await self._give_up(ranking, build_id)
+            raise
+
+    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> Applied:
+        keys = self._keys_of(ranking)
+        status, *rest = await self._run(
+            ranking, "apply", *_pack_rows(ranking, rows), _STYLES[style], keys.channel, self._publish
+        )
+        if status == b"behind":
+            return Applied(None)
+        _need_ok(status)
+        before, after, short = rest
+        return Applied([Placement(*ranks) for ranks in zip(before, after, strict=True)], bool(short))
+
+    async def drop(self, ranking: Ranking) -> None:
+        await self._run(ranking, "drop")
+
+    async def begin_refill(self, ranking: Ranking) -> Refill | None:
+        status, *rest = await self._run(ranking, "begin_refill")
+        if status == b"no":
+            return None
+        _need_ok(status)
+        return Refill(*rest)
+
+    async def refill(self, ranking: Ranking, refill: Refill, best: Sequence[Row]) -> None:
+        status, *_ = await self._run(ranking, "refill", refill.token, refill.wanted, *_pack_rows(ranking, best))
+        if status != b"gone":
+            _need_ok(status)
+
+    async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
+        answers = await asyncio.gather(*(self._run(each, "state") for each in rankings), return_exceptions=True)
+        return [_state(answer) for answer in answers]
+
+    async def confirm(self, ranking: Ranking, seen: IndexState, position: int) -> None:
+        await self._run(ranking, "confirm", seen.epoch, position)
+
+    async def claim(self, task: str, seconds: float) -> bool:
+        return await self._connection.set_if_absent(f"laurels:{self._ledger_id}:claim:{task}", seconds)
+
+    # Reads
+
+    async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
+        total, first, page = await self._read(ranking, "top", offset, limit, _STYLES[style])
+        return Page(number_places(_entries(ranking, page), offset, first, style), total)
+
+    async def revision(self, ranking: Ranking) -> Hashable:
+        (revision,) = await self._read(ranking, "revision")
+        return bytes(revision)
+
+    async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
+        found = await self._around(ranking, user_id, 0, 0, style)
+        if found is None:
+            return None
+        page, better = found
+        return Found(page.places[0], better, page.total)
+
+    async def around(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
+        found = await self._around(ranking, user_id, above, below, style)
+        return None if found is None else found[0]
+
+    async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
+        (found,) = await self._read(ranking, "places", _pack(list(user_ids)), _STYLES[style])
+        return [
+            None if each is None else Place(user_id, _score(ranking, each[1]), _time(ranking, each[2]), each[0])
+            for user_id, each in zip(user_ids, found, strict=True)
+        ]
+
+    async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
+        """The ends first, then the rest, as of one moment if the ends are still the same then."""
+        for _ in range(LOOKS):
+            total, *ends = await self._read(ranking, "ends")
+            if not total:
+                return Distribution([], [], [])
+            first, last = (_score(ranking, end) for end in ends)
+            edges = bucket_edges(min(first, last), max(first, last), buckets)
+            status, *rest = await self._ask(ranking, "spread", *ends, _pack(_bounds(ranking, edges)), ranking.order)
+            if status == b"moved":
+                continue
+            _need_ok(status)
+            total, before, scores = rest
+            # Edges go up. In a descending ranking those before an edge are the ones at or above it.
+            below = before if ranking.order is Order.ASC else [total - count for count in before]
+            counts = [high - low for low, high in pairwise([0, *below, total])]
+            return Distribution(edges, counts, [_score(ranking, score) for score in scores])
+        raise Unavailable("catching_up", "This ranking changes too fast for a distribution. Try again.")
+
+    async def count(self, ranking: Ranking) -> int:
+        total, *_ = await self._read(ranking, "top", 0, 0, b"o")
+        return int(total)
+
+    async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
+        (outside,) = await self._read(ranking, "is_outside", user_id)
+        return bool(outside)
+
+    async def held(self, ranking: Ranking, user_ids: Sequence[str]) -> list[Held | None]:
+        if not user_ids:
+            return []
+        (found,) = await self._read(ranking, "held", _pack(list(user_ids)))
+        return [None if each is None else _held(ranking, *each) for each in found]
+
+    async def ranked_users(self, ranking: Ranking) -> AsyncIterator[list[str]]:
+        offset = 0
+        while True:
+            page = await self.top(ranking, offset, LIST_USERS, RankStyle.ORDINAL)
+            if page.places:
+                yield [place.user_id for place in page.places]
+            offset += len(page.places)
+            if offset >= page.total or not page.places:
+                return
+
+    # Inside
+
+    def _keys_of(self, ranking: Ranking) -> _Keys:
+        name = (ranking.period_id, ranking.segment)
+        keys = self._keys.get(name)
+        if keys is None:
+            tag = f"{self._ledger_id}/{ranking.period_id}/{ranking.segment}"
+            parts = ("meta", "z", "h", "d", "n", "late", "b:z", "b:h", "b:d", "b:n")
+            names = tuple(f"laurels:{{{tag}}}:{part}" for part in parts)
+            keys = self._keys[name] = _Keys(tag, names, f"laurels:{{{tag}}}:feed")
+        return keys
+
+    @property
+    def _publish(self) -> str:
+        return self._connection.publish_command
+
+    async def _run(self, ranking: Ranking, script: str, *args: Any) -> Answer:
+        keys = self._keys_of(ranking)
+        answer = await self._connection.run(keys.tag, self._scripts[script], keys.names, args)
+        if answer[0] == b"replica":
+            raise Unavailable("index_unavailable", "Redis is a replica now.")
+        return answer
+
+    async def _ask(self, ranking: Ranking, script: str, *args: Any) -> Answer:
+        """As `_run`; a ranking that would have to be built anew for this is marked."""
+        answer = await self._run(ranking, script, *args)
+        if answer[0] == b"sparse":
+            await self._run(ranking, "want_dense")
+            raise Unavailable("catching_up", "Dense ranks of this ranking are being prepared.")
+        return answer
+
+    async def _read(self, ranking: Ranking, script: str, *args: Any) -> Answer:
+        status, *rest = await self._ask(ranking, script, *args)
+        _need_ok(status)
+        return rest
+
+    async def _around(
+        self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle
+    ) -> tuple[Page, int] | None:
+        status, *rest = await self._ask(ranking, "around", user_id, above, below, _STYLES[style])
+        if status == b"nobody":
+            return None
+        _need_ok(status)
+        total, first, page, offset, better = rest
+        return Page(number_places(_entries(ranking, page), offset, first, style), total), better
+
+    async def _load_rows(self, ranking: Ranking, build_id: str, rows: AsyncIterator[list[Row]]) -> None:
+        sending: set[asyncio.Task[Answer]] = set()
+        try:
+            async for chunk in rows:
+                for start in range(0, len(chunk), BUILD_ROWS):
+                    packed = _pack_rows(ranking, chunk[start : start + BUILD_ROWS])
+                    sending.add(asyncio.create_task(self._run(ranking, "build", build_id, CLAIM_MS, *packed)))
+                    if len(sending) >= BUILDS_AT_ONCE:
+                        done, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+                        _need_built(done)
+            if sending:
+                done, sending = await asyncio.wait(sending)
+                _need_built(done)
+        finally:
+            for task in sending:
+                task.cancel()
+            await asyncio.gather(*sending, return_exceptions=True)
+
+    async def _give_up(self, ranking: Ranking, build_id: str) -> None:
+        try:
+            await self._run(ranking, "give_up_build", build_id)
+        except Unavailable:
+            return  # its claim ends by itself
+
+
+def _need_ok(status: bytes) -> None:
+    if status != b"ok":
+        raise Unavailable("catching_up", f"This ranking is being completed ({status.decode()}). Try again in a moment.")
+
+
+def _need_built(done: Iterable["asyncio.Task[Answer]"]) -> None:
+    for task in done:
+        _need_ok(task.result()[0])
+
+
+def _state(answer: Answer | BaseException) -> IndexState:
+    if isinstance(answer, Unavailable):
+        return IndexState(Standby.UNREACHABLE)
+    if isinstance(answer, BaseException):
+        raise answer
+    if answer[0] == b"cold":
+        return IndexState(Standby.COLD)
+    status, position, epoch, capacity, wants_build = answer
+    standby = Standby.READY if status == b"ok" else Standby.BEHIND
+    return IndexState(standby, position, epoch.decode(), capacity, bool(wants_build))
+
+
+def _pack_rows(ranking: Ranking, rows: Sequence[Row]) -> tuple[bytes, bytes]:
+    """Users, versions and scores; and the times, 8 bytes each, that sort as the ranking's ties do."""
+    negate = ranking.order is Order.DESC
+    flip = _ALL if ranking.ties is Ties.LATEST else 0
+    packed: list[tuple[str, int, float | bool]] = []
+    times = bytearray()
+    for row in rows:
+        standing = row.standing
+        if standing is None:
+            packed.append((row.user_id, row.version, False))
+            times += NO_TIME
+        else:
+            packed.append((row.user_id, row.version, 0.0 - standing.score if negate else standing.score))
+            times += _TIME.pack((standing.achieved_at + _SIGN) ^ flip)
+    return _pack(packed), bytes(times)
+
+
+def _score(ranking: Ranking, text: bytes) -> float:
+    score = float(text)
+    return 0.0 - score if ranking.order is Order.DESC else score + 0.0
+
+
+def _time(ranking: Ranking, prefix: bytes) -> int:
+    (time,) = _TIME.unpack(prefix)
+    return int(time ^ (_ALL if ranking.ties is Ties.LATEST else 0)) - _SIGN
+
+
+def _entries(ranking: Ranking, page: Sequence[bytes]) -> list[tuple[str, float, int]]:
+    return [
+        (member[8:].decode(), _score(ranking, score), _time(ranking, member[:8]))
+        for member, score in zip(page[::2], page[1::2], strict=True)
+    ]
+
+
+def _bounds(ranking: Ranking, edges: Sequence[float]) -> list[str]:
+    """The inner edges as ends of a ZCOUNT: below the edge, or (where scores are negated) at the edge and above."""
+    if ranking.order is Order.ASC:
+        return [f"({edge!r}" for edge in edges[1:-1]]
+    return [repr(0.0 - edge) for edge in edges[1:-1]]
+
+
+def _held(ranking: Ranking, tag: bytes, version: int, score: bytes | None = None, prefix: bytes = b"") -> Held:
+    if tag != b"=" or score is None:
+        return Held(version, None, None)
+    return Held(version, _score(ranking, score), _time(ranking, prefix))

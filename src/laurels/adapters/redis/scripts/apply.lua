@@ -1,0 +1,38 @@
+-- ARGV: rows, their times, style, channel, how to publish. Gives the ranks before and after each row.
+local rows, style = unpack_rows(ARGV[1], ARGV[2]), ARGV[3]
+if open(building) then
+    for _, row in ipairs(rows) do
+        take(building, row)
+    end
+    trim(building)
+    save(building)
+end
+if not open(live) then
+    return reply('cold')
+end
+local problem = why_not(live)
+if problem == 'replica' then
+    return reply(problem)
+end
+-- Ranks of a ranking that is behind would be wrong; the rows themselves are always right.
+local ranked = problem == nil or problem == 'short'
+local before, after = {}, {}
+if ranked then
+    for i, row in ipairs(rows) do
+        before[i] = rank_of(live, row[1], style)
+    end
+end
+for _, row in ipairs(rows) do
+    take(live, row)
+end
+trim(live)
+save(live)
+if ranked then
+    for i, row in ipairs(rows) do
+        after[i] = rank_of(live, row[1], style)
+    end
+end
+if live.changed then
+    redis.call(ARGV[5], ARGV[4], live.id .. ':' .. live.rev)
+end
+return reply(ranked and 'ok' or 'behind', before, after, runs_low(live))

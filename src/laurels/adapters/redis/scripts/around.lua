@@ -1,0 +1,20 @@
+-- ARGV: user, above, below, style. As top, with the offset of the first entry and how many scores are better than the
+-- user's; 'nobody' if the user is not ranked.
+open(live)
+local problem = why_not(live)
+if problem then
+    return reply(problem)
+end
+if ARGV[4] == 'd' and not live.dense then
+    return reply('sparse')
+end
+local offset, score = locate(live, ARGV[1])
+if not offset then
+    return reply('nobody')
+end
+local count = total(live)
+local first = math.max(0, offset - tonumber(ARGV[2]))
+local last = math.min(count - 1, offset + tonumber(ARGV[3]))
+local page = redis.call('ZRANGE', live.z, first, last, 'WITHSCORES')
+local better = redis.call('ZCOUNT', live.z, '-inf', '(' .. score)
+return reply('ok', count, rank_at(live, first, page[2], ARGV[4]), page, first, better)

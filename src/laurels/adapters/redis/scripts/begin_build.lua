@@ -1,0 +1,18 @@
+-- ARGV: the new generation's id, how long its builder is waited for, capacity ('' for none), reserve. Gives 'ok', or
+-- 'busy' while another builder's claim lasts.
+local epoch = epoch_now()
+if not epoch then
+    return reply('replica')
+end
+local claim = redis.call('HMGET', META, 'b:id', 'until', 'b:epoch', 'want_dense')
+if claim[1] and claim[1] ~= ARGV[1] and claim[3] == epoch and tonumber(claim[2]) > now_ms() then
+    return reply('busy')
+end
+redis.call('UNLINK', building.z, building.h, building.d, building.n)
+redis.call('HDEL', META, 'b:cap', 'b:bs', 'b:bm')
+redis.call('HSET', META, 'b:id', ARGV[1], 'until', now_ms() + tonumber(ARGV[2]), 'b:epoch', epoch, 'b:rev', 0,
+           'b:out', 0, 'b:res', ARGV[4], 'b:dense', claim[4] or '0')
+if ARGV[3] ~= '' then
+    redis.call('HSET', META, 'b:cap', ARGV[3])
+end
+return reply('ok')

@@ -1,0 +1,13 @@
+-- How many are ranked, and the first and the last score.
+open(live)
+local problem = why_not(live)
+if problem then
+    return reply(problem)
+end
+local count = total(live)
+if count == 0 then
+    return reply('ok', 0)
+end
+local first = redis.call('ZRANGE', live.z, 0, 0, 'WITHSCORES')
+local last = redis.call('ZRANGE', live.z, count - 1, count - 1, 'WITHSCORES')
+return reply('ok', count, first[2], last[2])

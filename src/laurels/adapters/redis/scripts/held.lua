@@ -1,0 +1,14 @@
+-- ARGV: users. For each: the tag, the version and, if ranked in the sorted set, score and time; false if unknown.
+if not open(live) then
+    return reply('cold')
+end
+local found = {}
+for i, user in ipairs(cmsgpack.unpack(ARGV[1])) do
+    local tag, version, prefix = held_of(live, user)
+    if tag == '=' then
+        found[i] = {tag, version, redis.call('ZSCORE', live.z, prefix .. user), prefix}
+    else
+        found[i] = tag and {tag, version} or false
+    end
+end
+return reply('ok', found)

@@ -1,0 +1,6 @@
+open(live)
+local problem = why_not(live)
+if problem then
+    return reply(problem)
+end
+return reply('ok', live.id .. ':' .. live.rev)

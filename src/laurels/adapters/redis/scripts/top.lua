@@ -1,0 +1,17 @@
+-- ARGV: offset, limit, style. Gives how many are ranked, the first one's rank, and members with scores.
+open(live)
+local problem = why_not(live)
+if problem then
+    return reply(problem)
+end
+local offset, limit, style = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+if style == 'd' and not live.dense then
+    return reply('sparse')
+end
+local count = total(live)
+local stop = math.min(offset + limit, count)
+if offset >= stop then
+    return reply('ok', count, 0, {})
+end
+local page = redis.call('ZRANGE', live.z, offset, stop - 1, 'WITHSCORES')
+return reply('ok', count, rank_at(live, offset, page[2], style), page)

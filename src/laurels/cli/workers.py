@@ -1,0 +1,94 @@
+"""`laurels serve --workers N`: several server processes on one socket, started again when one dies."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+
+import httpx
+import structlog
+from prometheus_client.multiprocess import mark_process_dead
+
+from laurels.config import Settings, environment_of
+from laurels.errors import OUTSIDE, Invalid
+
+log = structlog.get_logger()
+
+RESTART_S = 1.0
+POLL_S = 0.1
+# A worker that refuses its settings would refuse them again.
+HOPELESS = {OUTSIDE[Invalid].exit_code}
+
+
+class Workers:
+    """`ready` is called when the first worker can serve."""
+
+    def __init__(self, settings: Settings, listening: socket.socket, address: str, ready: Callable[[], None]) -> None:
+        self._settings = settings
+        self._listening = listening
+        self._address = address
+        self._ready = ready
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._stopping = False
+        self._exit_code = 0
+
+    async def run(self) -> int:
+        """Until a signal, or until a worker says that it can't work like this; gives the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stop)
+        greeting = asyncio.create_task(self._greet())
+        with tempfile.TemporaryDirectory(prefix="laurels-metrics-") as folder:
+            await asyncio.gather(*(self._keep(number, folder) for number in range(self._settings.workers)))
+        greeting.cancel()
+        await asyncio.gather(greeting, return_exceptions=True)
+        return self._exit_code
+
+    def stop(self) -> None:
+        """Finish what is in flight; asked a second time, stop waiting for slow clients."""
+        self._stopping = True
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+
+    async def _keep(self, number: int, metrics_folder: str) -> None:
+        while not self._stopping:
+            code = await self._work(number, metrics_folder)
+            if code in HOPELESS:
+                self._exit_code = code
+                self.stop()
+            if not self._stopping:
+                log.error("worker_died", worker=number, exit_code=code, restart_s=RESTART_S)
+                await asyncio.sleep(RESTART_S)
+
+    async def _work(self, number: int, metrics_folder: str) -> int:
+        environment = os.environ | environment_of(self._settings)
+        environment |= {"LAURELS_FD": str(self._listening.fileno()), "PROMETHEUS_MULTIPROC_DIR": metrics_folder}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "laurels",
+            "serve",
+            env=environment,
+            pass_fds=[self._listening.fileno()],
+            # Ctrl-C is for this process, which passes it on.
+            start_new_session=True,
+        )
+        self._processes[number] = process
+        code = await process.wait()
+        del self._processes[number]
+        mark_process_dead(process.pid, metrics_folder)  # type: ignore[no-untyped-call]
+        return code
+
+    async def _greet(self) -> None:
+        async with httpx.AsyncClient(base_url=self._address, timeout=5) as client:
+            while True:
+                with contextlib.suppress(httpx.TransportError):
+                    if (await client.get("/readyz")).is_success:
+                        self._ready()
+                        return
+                await asyncio.sleep(POLL_S)
