@@ -61,6 +61,11 @@ class RunningServer:
         if wait:
             self.wait_ready()
 
+    def restart_with(self, **settings: str) -> None:
+        self.kill()
+        self._settings |= settings
+        self.start()
+
     def wait_ready(self) -> None:
         assert self._process is not None
         end = time.monotonic() + START_TIMEOUT_S
@@ -83,6 +88,14 @@ class RunningServer:
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(timeout=60)
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:

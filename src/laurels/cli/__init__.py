@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command()(serve.serve)
 app.command()(serve.migrate)
 app.command()(data.verify)
+app.command()(data.rebuild)
 app.command()(data.top)
 app.command("import")(data.import_)
 app.command("export")(data.export)

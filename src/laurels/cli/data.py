@@ -1,9 +1,10 @@
-"""`laurels top`, `verify`, `import` and `export`."""
+"""`laurels top`, `verify`, `rebuild`, `import` and `export`."""
 
 import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -46,13 +47,31 @@ def top(
 
 def verify(url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Compare the index and the stored rows with a fresh fold of all events. Exit code 1: they differ."""
-    last = asyncio.run(_verify(reach(url, key, data_dir), as_json))
+    last = asyncio.run(
+        _follow(reach(url, key, data_dir), "GET", "/api/v1/verify", "Checking users", _difference, as_json)
+    )
     if as_json:
         typer.echo(json.dumps(last))
     else:
         typer.echo(f"Users checked: {last['checkedUsers']}. Differences: {last['differences']}.")
     if last["differences"]:
         raise typer.Exit(DIFFERENT)
+
+
+def rebuild(
+    board: Annotated[str | None, typer.Argument(help="The board's UUID. Default: all boards.")] = None,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build rankings anew from the ledger while they are in use, and tell what differed."""
+    path = "/api/v1/rebuild" + ("" if board is None else f"?board={quote(board, safe='')}")
+    last = asyncio.run(_follow(reach(url, key, data_dir), "POST", path, "Rebuilding", _rebuilt, as_json))
+    if as_json:
+        typer.echo(json.dumps(last))
+    else:
+        typer.echo(f"Rows: {last['rebuiltRows']}. Users that differed before: {last['differences']}.")
 
 
 def export(
@@ -90,33 +109,52 @@ def import_(
         raise typer.Exit(DIFFERENT)
 
 
-async def _verify(settings: Settings, as_json: bool) -> dict[str, Any]:
+async def _follow(
+    settings: Settings,
+    method: str,
+    path: str,
+    title: str,
+    sentence: Callable[[dict[str, Any]], str | None],
+    as_json: bool,
+) -> dict[str, Any]:
+    """Show what a call streams: lines that have a sentence, and how far it is. Gives the last line."""
     last: dict[str, Any] = {}
     async with (
         connect(settings) as client,
         # No limit between two lines: a stretch of users with many events takes its time.
-        client.stream("GET", "/api/v1/verify", timeout=None) as response,
+        client.stream(method, path, timeout=None) as response,
     ):
         if not response.is_success:
             await response.aread()
             raise error_of(response)
-        with show_progress("Checking users") as advance:
+        with show_progress(title) as advance:
             async for line in response.aiter_lines():
                 last = json.loads(line)
-                if "fault" in last:
-                    typer.echo(line if as_json else _sentence(last))
-                else:
-                    advance(last["checkedUsers"], last["totalUsers"])
+                if (told := sentence(last)) is not None:
+                    typer.echo(line if as_json else told)
+                done = last.get("checkedUsers", last.get("rebuiltRows"))
+                if done is not None:
+                    advance(done, last.get("totalUsers", last.get("totalRows")))
     if not last.get("done"):
-        raise httpx.RemoteProtocolError("the check ended early")
+        raise httpx.RemoteProtocolError("the answer ended early")
     return last
 
 
-def _sentence(line: dict[str, Any]) -> str:
+def _difference(line: dict[str, Any]) -> str | None:
+    if "fault" not in line:
+        return None
     return (
         f"{line['fault']}: board {line['board']}, period {line['period']}, user {line['userId']}: "
         f"expected {line['expected']}, found {line['found']}"
     )
+
+
+def _rebuilt(line: dict[str, Any]) -> str | None:
+    if "board" not in line:
+        return None
+    what = "there was none before" if "differed" not in line else f"{line['differed']} users differed"
+    users = f": {', '.join(line['users'])}" if line.get("users") else ""
+    return f"board {line['board']}, period {line['period']}: {what}{users}"
 
 
 async def _export(settings: Settings, board: str, output: Path | None, file_format: Format) -> None:

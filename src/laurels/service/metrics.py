@@ -2,8 +2,18 @@
 
 import os
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.multiprocess import MultiProcessCollector
+
+# When a counter was made is of no use here, and doubles their number.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 EVENTS = Counter("laurels_events", "Events by what became of them.", ["outcome"])
 BATCHES = Counter("laurels_batches", "Transactions that recorded events.")

@@ -12,11 +12,12 @@ from laurels.service.healing import Healer
 
 MAX_EXAMPLES = 100
 LOOKS = 10
+TELL_EVERY_S = 0.5
 POLL_S = 0.05
 
 
 class Rebuilt(Struct, frozen=True):
-    """A ranking that was built anew: how many rows it was made of, and which users the one before had wrong.
+    """A ranking that is being built anew: how many rows are in, and which users the one before had wrong.
 
     `differed` None: there was none before. `users`: the first of those that differed.
     """
@@ -26,15 +27,24 @@ class Rebuilt(Struct, frozen=True):
     rows: int
     differed: int | None
     users: tuple[str, ...]
+    done: bool
 
 
 async def rebuild_board(index: Index, healer: Healer, board: Board) -> AsyncIterator[Rebuilt]:
+    """Tells now and then how far it is, and at the end of each ranking what differed."""
     for period in board.periods:
         comparison = _Comparison(index, board.ranking(period.id))
-        await healer.build(board, board.ranking(period.id), comparison.watch)
-        yield Rebuilt(
-            board.uuid, period.name, comparison.rows, comparison.differed, tuple(comparison.users[:MAX_EXAMPLES])
-        )
+        building = asyncio.create_task(healer.build(board, board.ranking(period.id), comparison.watch))
+        try:
+            while not building.done():
+                await asyncio.wait({building}, timeout=TELL_EVERY_S)
+                if not building.done():
+                    yield Rebuilt(board.uuid, period.name, comparison.rows, None, (), done=False)
+            await building
+        finally:
+            building.cancel()
+        users = tuple(comparison.users[:MAX_EXAMPLES])
+        yield Rebuilt(board.uuid, period.name, comparison.rows, comparison.differed, users, done=True)
 
 
 class _Comparison:

@@ -50,16 +50,19 @@ async def _rebuild_lines(first: Rebuilt | None, rest: AsyncIterator[Rebuilt], to
     rows = differences = 0
     rebuilt = first
     while rebuilt is not None:
-        rows += rebuilt.rows
-        differences += rebuilt.differed or 0
-        yield RebuildLine(
-            board=rebuilt.board,
-            period=rebuilt.period,
-            differed=rebuilt.differed,
-            users=list(rebuilt.users) or None,
-            rebuilt_rows=rows,
-            total_rows=total,
-        )
+        if rebuilt.done:
+            rows += rebuilt.rows
+            differences += rebuilt.differed or 0
+            yield RebuildLine(
+                board=rebuilt.board,
+                period=rebuilt.period,
+                differed=rebuilt.differed,
+                users=list(rebuilt.users) or None,
+                rebuilt_rows=rows,
+                total_rows=total,
+            )
+        else:
+            yield RebuildLine(rebuilt_rows=rows + rebuilt.rows, total_rows=total)
         rebuilt = await anext(rest, None)
     yield RebuildLine(rebuilt_rows=rows, total_rows=total, differences=differences, done=True)
 

@@ -1,0 +1,245 @@
+"""Servers, PostgreSQL and Redis are killed, frozen, restarted and flushed at random while clients write and read.
+
+At the end, within ten seconds: every acknowledged event is in the ledger once, the rows are what the events say, the
+index is what the rows say; and no read ever showed a wrong rank.
+"""
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from laurels.core.instants import to_us
+from support.model import ModelBoard
+from support.running import ADMIN_KEY, RunningServer, laurels
+from support.shared import Deployment, deployed
+from support.stores import RedisClusterServers, RedisServer
+from support.traffic import Traffic
+
+SERVERS = 3
+# `make faults` sets it to 100: with both kinds of Redis that is 200.
+FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "15"))
+HEALED_WITHIN_S = 10
+
+
+class Chaos:
+    """One fault after the other. Each is over, on its own side, before the next one begins."""
+
+    def __init__(self, deployment: Deployment, rng: random.Random) -> None:
+        self._deployment = deployment
+        self._rng = rng
+        redis = deployment.redis
+        faults: list[Callable[[], None]] = [
+            self.kill_a_server,
+            self.freeze_a_server,
+            self.stop_a_server,
+            self.kill_postgres,
+            self.freeze_postgres,
+            self.restart_postgres,
+            self.flush_redis,
+            self.cut_the_feed,
+        ]
+        if isinstance(redis, RedisServer):
+            faults += [self.kill_redis, self.freeze_redis]
+        else:
+            faults += [self.kill_a_master, self.kill_a_master, self.freeze_a_master, self.fail_over]
+        self._faults = faults
+
+    def strike(self) -> str:
+        fault = self._rng.choice(self._faults)
+        fault()
+        return fault.__name__
+
+    def kill_a_server(self) -> None:
+        server = self._a_server()
+        server.kill()
+        self._pause(0.3)
+        server.start(wait=self._rng.random() < 0.5)
+
+    def freeze_a_server(self) -> None:
+        server = self._a_server()
+        server.signal(signal.SIGSTOP)
+        self._pause(2)
+        server.signal(signal.SIGCONT)
+
+    def stop_a_server(self) -> None:
+        server = self._a_server()
+        server.wait_ready()
+        assert server.terminate() == 0
+        server.start(wait=False)
+
+    def kill_postgres(self) -> None:
+        self._deployment.postgres.kill()
+        self._pause(4)
+        self._deployment.postgres.start()
+
+    def freeze_postgres(self) -> None:
+        self._deployment.postgres.freeze()
+        self._pause(8)
+        self._deployment.postgres.thaw()
+
+    def restart_postgres(self) -> None:
+        self._deployment.postgres.stop()
+        self._deployment.postgres.start()
+
+    def kill_redis(self) -> None:
+        redis = self._redis()
+        redis.kill()
+        self._pause(1.5)
+        redis.start()
+
+    def freeze_redis(self) -> None:
+        redis = self._redis()
+        redis.freeze()
+        self._pause(3)
+        redis.thaw()
+
+    def flush_redis(self) -> None:
+        redis = self._deployment.redis
+        for node in [redis] if isinstance(redis, RedisServer) else redis.masters():
+            node.call("FLUSHALL")
+
+    def cut_the_feed(self) -> None:
+        redis = self._deployment.redis
+        for node in [redis] if isinstance(redis, RedisServer) else redis.nodes:
+            node.call("CLIENT", "KILL", "TYPE", "pubsub")
+
+    def kill_a_master(self) -> None:
+        cluster = self._cluster()
+        master = self._rng.choice(cluster.masters())
+        master.kill()
+        if self._rng.random() < 0.5:
+            # Its replica takes over.
+            self._pause(0, at_least=2 * cluster.NODE_TIMEOUT_MS / 1000)
+        master.start()
+        cluster.wait_ready()
+
+    def freeze_a_master(self) -> None:
+        cluster = self._cluster()
+        master = self._rng.choice(cluster.masters())
+        master.freeze()
+        self._pause(3)
+        master.thaw()
+        cluster.wait_ready()
+
+    def fail_over(self) -> None:
+        """By hand, as for an upgrade of a node."""
+        cluster = self._cluster()
+        replica = self._rng.choice([node for node in cluster.nodes if node not in cluster.masters()])
+        replica.call("CLUSTER", "FAILOVER")
+        cluster.wait_ready()
+
+    def _a_server(self) -> RunningServer:
+        return self._rng.choice(self._deployment.servers)
+
+    def _redis(self) -> RedisServer:
+        assert isinstance(self._deployment.redis, RedisServer)
+        return self._deployment.redis
+
+    def _cluster(self) -> RedisClusterServers:
+        assert isinstance(self._deployment.redis, RedisClusterServers)
+        return self._deployment.redis
+
+    def _pause(self, at_most: float, at_least: float = 0) -> None:
+        time.sleep(at_least + self._rng.uniform(0, at_most))
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", ["redis", "cluster"])
+@pytest.mark.parametrize("spool", [False, True], ids=["refusing", "spooling"])
+def test_nothing_is_lost_or_wrong_whatever_fails(kind: str, spool: bool) -> None:
+    seed = int(os.environ.get("LAURELS_TEST_SEED", random.randrange(10**6)))
+    print(f"seed: LAURELS_TEST_SEED={seed}")
+    rng = random.Random(seed)
+    with deployed(SERVERS, cluster=kind == "cluster") as deployment:
+        if spool:
+            for server in deployment.servers:
+                server.restart_with(spool=str(server.data_dir / "spool"))
+        traffic = Traffic(deployment.servers, seed)
+        traffic.make_boards()
+        chaos = Chaos(deployment, rng)
+        traffic.start()
+        try:
+            for number in range(max(1, FAULTS // 2)):
+                time.sleep(rng.choice([0.05, 0.3, 1.0]))
+                print(f"fault {number + 1}: {chaos.strike()}", flush=True)
+                if traffic.problems:
+                    break
+            for server in deployment.servers:
+                server.wait_ready()
+            time.sleep(1)
+        finally:
+            traffic.stop()
+        print(
+            f"{len(traffic.acknowledged)} events acknowledged, {traffic.spooled} of them from the spool; "
+            f"{traffic.reads} reads, {traffic.degraded_reads} from the ledger, {traffic.refused_reads} refused"
+        )
+        assert traffic.problems == []
+        assert len(traffic.acknowledged) > FAULTS
+        check_healed(deployment)
+        check_events(deployment.servers[0], traffic)
+
+
+def check_healed(deployment: Deployment) -> None:
+    """Nothing waits in a spool, and `verify` finds nothing, soon after the last fault."""
+    end = time.monotonic() + HEALED_WITHIN_S
+    waiting = 1.0
+    while waiting and time.monotonic() < end:
+        waiting = sum(metric(server, "laurels_spool_events") for server in deployment.servers)
+        time.sleep(0.05)
+    assert waiting == 0
+    found = ""
+    while time.monotonic() < end:
+        server = deployment.servers[0]
+        check = laurels("verify", "--json", data_dir=deployment.folder, url=server.url, key=ADMIN_KEY)
+        found = check.stdout + check.stderr
+        if check.returncode == 0:
+            assert json.loads(check.stdout.splitlines()[-1])["differences"] == 0
+            return
+        time.sleep(0.2)
+    raise AssertionError(found)
+
+
+def metric(server: RunningServer, name: str) -> float:
+    with server.client() as client:
+        lines = client.get("/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name + " "))
+
+
+def check_events(server: RunningServer, traffic: Traffic) -> None:
+    for board in traffic.boards:
+        stored = export_events(server, board.uuid)
+        assert len({event["eventId"] for event in stored}) == len(stored)
+        kept = {event["eventId"]: (event["userId"], event["score"]) for event in stored}
+        acknowledged = {
+            key: (user, score) for key, (uuid, user, score, _) in traffic.acknowledged.items() if uuid == board.uuid
+        }
+        assert {key: kept.get(key) for key in acknowledged} == acknowledged
+        model = ModelBoard(board.rule, board.order, board.ties, board.capacity)
+        for event in stored:
+            at = to_us(datetime.fromisoformat(event["timestamp"]))
+            model.submit(event["eventId"], event["userId"], event["score"], at)
+        with server.client() as client:
+            answer = client.get(f"/api/v1/leaderboards/{board.uuid}/top?limit=1000")
+        assert "Laurels-Degraded" not in answer.headers
+        assert {entry["userId"]: entry["score"] for entry in answer.json()["users"]} == {
+            player.user: player.score for player in model.ranked()
+        }
+
+
+def export_events(server: RunningServer, board: str) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    with server.client() as client:
+        params: dict[str, Any] = {"limit": 1000}
+        while True:
+            page = client.get(f"/api/v1/leaderboards/{board}/events", params=params).json()
+            events += page["events"]
+            if page["nextCursor"] is None:
+                return events
+            params["cursor"] = page["nextCursor"]

@@ -1,0 +1,276 @@
+"""Writers and readers that never pause, and what they may and may not see.
+
+Writers repeat what gets no answer, with the same event id and at whichever server answers, as clients do. Readers check
+every answer: it has to be in order and numbered right, and each score in it has to be one that the user can have, given
+what was sent before the answer came and what was acknowledged, with a rank, before the question was asked.
+"""
+
+import math
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import httpx
+
+from support.model import exact
+from support.running import ADMIN_KEY, RunningServer
+
+USERS = [f"user-{number}" for number in range(12)]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What some scores of a user add up to, whatever the rule."""
+
+    total: Fraction = Fraction(0)
+    lowest: float = math.inf
+    values: frozenset[float] = frozenset()
+
+    def plus(self, score: float) -> "Tally":
+        return Tally(self.total + exact(score), min(self.lowest, score), self.values | {score})
+
+
+Tallies = dict[str, Tally]
+
+
+@dataclass
+class TrafficBoard:
+    uuid: str
+    rule: str
+    order: str = "desc"
+    ties: str = "earliest"
+    capacity: int | None = None
+    # What was sent so far, and what was acknowledged with a rank.
+    sent: Tallies = field(default_factory=lambda: dict.fromkeys(USERS, Tally()))
+    ranked: Tallies = field(default_factory=lambda: dict.fromkeys(USERS, Tally()))
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        fields = {"UUID": self.uuid, "rule": self.rule, "order": self.order, "ties": self.ties}
+        return {"podId": "default", "name": self.uuid, "capacity": self.capacity} | fields
+
+
+def make_boards() -> list[TrafficBoard]:
+    return [
+        TrafficBoard("sums", "increment"),
+        TrafficBoard("shared", "increment", ties="shared"),
+        TrafficBoard("laps", "best", order="asc"),
+        TrafficBoard("newest", "latest", ties="latest"),
+        TrafficBoard("few", "increment", capacity=5),
+    ]
+
+
+class Traffic:
+    def __init__(self, servers: Sequence[RunningServer], seed: int, writers: int = 4, readers: int = 3) -> None:
+        self.servers = servers
+        self.boards = make_boards()
+        self.lock = threading.Lock()
+        # event id → (board, user, score, time in µs)
+        self.acknowledged: dict[str, tuple[str, str, float, int]] = {}
+        self.spooled = 0
+        self.reads = 0
+        self.degraded_reads = 0
+        self.refused_reads = 0
+        self.problems: list[str] = []
+        self.stopping = threading.Event()
+        self._threads = [
+            *(Writer(self, f"writer-{number}", seed * 100 + number) for number in range(writers)),
+            *(Reader(self, f"reader-{number}", seed * 100 + 50 + number) for number in range(readers)),
+        ]
+
+    def make_boards(self) -> None:
+        with self.servers[0].client() as client:
+            for board in self.boards:
+                assert client.post("/api/v1/leaderboards", json=board.definition).status_code == 201
+        # A board is in force on every server within a second.
+        end = time.monotonic() + 1
+        for server in self.servers:
+            with server.client() as client:
+                for board in self.boards:
+                    while client.get(f"/api/v1/leaderboards/{board.uuid}").status_code == 404:
+                        assert time.monotonic() < end
+                        time.sleep(0.02)
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        for thread in self._threads:
+            thread.join(timeout=60)
+            assert not thread.is_alive(), thread.name
+
+
+class _Client(threading.Thread):
+    def __init__(self, traffic: Traffic, name: str, seed: int) -> None:
+        super().__init__(name=name, daemon=True)
+        self.traffic = traffic
+        self.rng = random.Random(seed)
+        headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+        self._clients = {
+            server.url: httpx.Client(base_url=server.url, headers=headers, timeout=httpx.Timeout(12, connect=1))
+            for server in traffic.servers
+        }
+
+    def run(self) -> None:
+        try:
+            while not self.traffic.stopping.is_set():
+                self.step()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test has to hear of it
+            self.traffic.problems.append(f"{self.name}: {error!r}")
+        finally:
+            for client in self._clients.values():
+                client.close()
+
+    def step(self) -> None:
+        raise NotImplementedError
+
+    def call(self, method: str, path: str, **rest: Any) -> httpx.Response | None:
+        """None: the server was not there, or went away in the middle."""
+        client = self._clients[self.rng.choice(list(self._clients))]
+        try:
+            return client.request(method, path, **rest)
+        except httpx.TransportError:
+            time.sleep(0.02)
+            return None
+
+
+class Writer(_Client):
+    _number = 0
+
+    def step(self) -> None:
+        board = self.rng.choice(self.traffic.boards)
+        events = [self._new_event() for _ in range(self.rng.choice([1, 1, 1, 8]))]
+        with self.traffic.lock:
+            for event in events:
+                board.sent[event["userId"]] = board.sent[event["userId"]].plus(event["score"])
+        self._send_until_answered(board, events)
+        time.sleep(0.004)
+
+    def _new_event(self) -> dict[str, Any]:
+        self._number += 1
+        now = time.time_ns() // 1000 - self.rng.randrange(1_000_000)
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 1_000_000)) + f".{now % 1_000_000:06}Z"
+        return {
+            "userId": self.rng.choice(USERS),
+            "score": self.rng.choice([1, 2, 3, 0.1, 0.2]),
+            "eventId": f"{self.name}-{self._number}",
+            "timestamp": stamp,
+            "_at": now,
+        }
+
+    def _send_until_answered(self, board: TrafficBoard, events: list[dict[str, Any]]) -> None:
+        body = {"scores": [{name: value for name, value in event.items() if name != "_at"} for event in events]}
+        while True:
+            response = self.call("POST", f"/api/v1/leaderboards/{board.uuid}/scores", json=body)
+            if response is not None and response.status_code in {200, 202}:
+                results = response.json()["results"]
+                # Part of a batch may have to be repeated.
+                if all(result["status"] != "refused" for result in results):
+                    break
+                codes = {result["problem"]["code"] for result in results if result["status"] == "refused"}
+                if not all(result["problem"]["retryable"] for result in results if result["status"] == "refused"):
+                    self.traffic.problems.append(f"{self.name}: refused {codes}")
+                    return
+            elif response is not None and response.status_code not in {503, 429}:
+                self.traffic.problems.append(f"{self.name}: {response.status_code} {response.text}")
+                return
+            if self.traffic.stopping.is_set():
+                return
+            time.sleep(0.05)
+        with self.traffic.lock:
+            for event, result in zip(events, results, strict=True):
+                key = event["eventId"]
+                self.traffic.acknowledged[key] = (board.uuid, event["userId"], event["score"], event["_at"])
+                self.traffic.spooled += result["status"] == "spooled"
+                if result["rankState"] in {"ranked", "outside_capacity"}:
+                    board.ranked[event["userId"]] = board.ranked[event["userId"]].plus(event["score"])
+
+
+class Reader(_Client):
+    def step(self) -> None:
+        board = self.rng.choice(self.traffic.boards)
+        with self.traffic.lock:
+            ranked = dict(board.ranked)
+        user = self.rng.choice(USERS)
+        path = self.rng.choice(["top?limit=20", "top?limit=20", f"users/{user}/around", f"users/{user}/rank"])
+        response = self.call("GET", f"/api/v1/leaderboards/{board.uuid}/{path}")
+        if response is None:
+            return
+        with self.traffic.lock:
+            sent = dict(board.sent)
+        self.traffic.reads += 1
+        self.traffic.degraded_reads += "Laurels-Degraded" in response.headers
+        if response.status_code == 200:
+            self._check(board, path, response, ranked, sent)
+        elif response.status_code == 503:
+            self.traffic.refused_reads += 1
+            time.sleep(0.02)
+        elif response.status_code != 404 or (board.capacity is None and ranked[user].values):
+            self.traffic.problems.append(f"{board.uuid}/{path}: {response.status_code} {response.text}")
+
+    def _check(
+        self,
+        board: TrafficBoard,
+        path: str,
+        response: httpx.Response,
+        ranked: Tallies,
+        sent: Tallies,
+    ) -> None:
+        answer = response.json()
+        entries = answer.get("users", [answer])
+        problems = check_entries(board, entries, answer["totalUsers"], from_the_top=path.startswith("top"))
+        for entry in entries:
+            user, score = entry["userId"], entry["score"]
+            if not is_possible(board, score, ranked[user], sent[user]):
+                problems.append(f"{user} has {score}; ranked {ranked[user]}, sent {sent[user]}")
+        if problems:
+            where = "ledger" if "Laurels-Degraded" in response.headers else "index"
+            self.traffic.problems.append(f"{board.uuid}/{path} from the {where}: {problems} in {answer}")
+
+
+def check_entries(board: TrafficBoard, entries: list[dict[str, Any]], total: int, *, from_the_top: bool) -> list[str]:
+    """What is wrong with the order and the numbers of neighbouring entries."""
+    ranks = [entry["rank"] for entry in entries]
+    wrong = {
+        "out of order": not is_in_order(board, entries),
+        "a user twice": len({entry["userId"] for entry in entries}) < len(entries),
+        "ranks are wrong": not is_numbered(board, entries, from_the_top=from_the_top),
+        "does not begin with 1": from_the_top and ranks[:1] not in ([], [1]),
+        "more than are shown": from_the_top and total != len(entries),
+        "over its capacity": board.capacity is not None and total > board.capacity,
+        "a rank beyond the total": max(ranks, default=0) > total,
+    }
+    return [problem for problem, found in wrong.items() if found]
+
+
+def is_in_order(board: TrafficBoard, entries: list[dict[str, Any]]) -> bool:
+    sign = -1 if board.order == "desc" else 1
+    if board.ties == "latest":
+        scores = [sign * entry["score"] for entry in entries]
+        return scores == sorted(scores)
+    keys = [(sign * entry["score"], entry["timestamp"], entry["userId"]) for entry in entries]
+    return keys == sorted(keys)
+
+
+def is_numbered(board: TrafficBoard, entries: list[dict[str, Any]], *, from_the_top: bool) -> bool:
+    ranks = [entry["rank"] for entry in entries]
+    if board.ties != "shared":
+        return all(after == before + 1 for before, after in pairwise(ranks))
+    scores = [entry["score"] for entry in entries]
+    return not from_the_top or ranks == [scores.index(score) + 1 for score in scores]
+
+
+def is_possible(board: TrafficBoard, score: float, ranked: Tally, sent: Tally) -> bool:
+    """At least what was ranked before, at most what was sent until now. Lower is better where `best` is the rule."""
+    if board.rule == "latest":
+        return score in sent.values
+    if board.rule == "best":
+        return sent.lowest <= score <= (ranked.lowest if ranked.values else score)
+    return float(ranked.total) <= score <= float(sent.total)
