@@ -140,11 +140,14 @@ class Healer:
 
     async def _mend_until_done(self, board_id: int, ranking: Ranking) -> None:
         wait_s = RETRY_S
+        told = ""
         while True:
             try:
                 done = await self._mend_once(board_id, ranking)
             except LaurelsError as error:
-                log.debug("mending_failed", reason=error.message)
+                if error.message != told:
+                    log.warning("mending_failed", period=ranking.period_id, reason=error.message)
+                told = error.message
                 done = False
             except Exception:
                 log.exception("mending_failed", period=ranking.period_id)

@@ -34,7 +34,7 @@ ORDER BY page.board_id, page.user_id;
 -- name: count_changes
 SELECT count(*) FROM (
     SELECT FROM events WHERE xact >= $1 AND xact < pg_snapshot_xmax(pg_current_snapshot())::text::bigint LIMIT $2
-) AS some;
+) AS changes;
 
 -- name: rows_page
 SELECT period_id, user_id, score, achieved_at, total::text, moved, version FROM scores

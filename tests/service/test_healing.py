@@ -1,0 +1,273 @@
+"""An index that lost something, in every way that it can, is brought up to the ledger again, and says so meanwhile.
+
+The service in this process, on a real PostgreSQL and a real Redis that the test kills, restores and writes past.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from laurels.adapters.postgres import PostgresLedger
+from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
+from laurels.core.board import Board
+from laurels.errors import Unavailable
+from laurels.ports import Standby
+from laurels.service import healing
+from laurels.service.laurels import Laurels
+from laurels.service.reads import Selection
+from laurels.service.submit import Submission
+from laurels.service.verify import Difference
+from support.ledgers import FakeClock, new_event
+from support.services import DEFAULTS
+from support.stores import RedisServer, shared_postgres, temporary_folder
+
+_names = iter(range(10**6))
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    """Its snapshots are made by hand, so that a restart brings an older state back."""
+    with temporary_folder() as folder, RedisServer(folder / "redis") as server:
+        yield server
+
+
+@pytest.fixture
+def database() -> str:
+    return shared_postgres().new_database(f"healing_{next(_names)}")
+
+
+@contextlib.asynccontextmanager
+async def serving(database: str, redis: RedisServer, **settings: Any) -> AsyncIterator[Laurels]:
+    connection = RedisConnection(parse_redis_url(redis.url), timeout_ms=1000)
+    laurels = Laurels(
+        PostgresLedger(database, FakeClock(), max_connections=4),
+        RedisIndex(connection),
+        RedisFeed(connection),
+        FakeClock(),
+        **(DEFAULTS | {"repair_interval_ms": 100} | settings),
+    )
+    try:
+        await laurels.open()
+        await laurels.load()
+        yield laurels
+    finally:
+        await laurels.close()
+
+
+async def eventually(check: Callable[[], Any], within_s: float = 10) -> None:
+    """`check` gives an awaitable that is true in the end."""
+    end = asyncio.get_running_loop().time() + within_s
+    while not await check():
+        assert asyncio.get_running_loop().time() < end, "not in time"
+        await asyncio.sleep(0.02)
+
+
+async def is_healthy(laurels: Laurels, board: Board) -> bool:
+    (state,) = await laurels._index.states([board.ranking(board.periods[0].id)])
+    return state.standby is Standby.READY and not laurels._healer._mending
+
+
+async def differences(laurels: Laurels) -> list[Difference]:
+    return [each async for checked in laurels.verify() for each in checked.differences]
+
+
+async def submit(laurels: Laurels, board: Board, first: int, count: int) -> None:
+    await laurels.submissions.submit_many(
+        board, [Submission(f"u{number}", number, event_id=f"e{number}") for number in range(first, first + count)]
+    )
+
+
+def restore_snapshot(redis: RedisServer) -> None:
+    """Kill it and start it again from the last snapshot."""
+    redis.kill()
+    redis.start()
+
+
+def test_a_redis_that_comes_back_with_an_older_state_says_so_and_catches_up(database: str, redis: RedisServer) -> None:
+    async def run() -> None:
+        async with serving(database, redis, repair_interval_ms=600_000) as laurels:
+            (board,) = laurels.boards.all()
+            ranking = board.ranking(board.periods[0].id)
+            await eventually(lambda: is_healthy(laurels, board))
+            await submit(laurels, board, 0, 50)
+            redis.call("SAVE")
+            await submit(laurels, board, 50, 50)
+            await asyncio.to_thread(restore_snapshot, redis)
+            await eventually(lambda: reachable(laurels))
+            # Half of the users are missing from what Redis has: nothing of it may be shown.
+            with pytest.raises(Unavailable) as caught:
+                await laurels._index.top(ranking, 0, 10, board.rank_style)
+            assert caught.value.code == "catching_up"
+            shown = await laurels.reads.top(board, Selection(), 0, 3)
+            assert shown.degraded
+            assert [place.user_id for place in shown.value.places] == ["u99", "u98", "u97"]
+            await eventually(lambda: is_healthy(laurels, board))
+            shown = await laurels.reads.top(board, Selection(), 0, 3)
+            assert (shown.degraded, shown.value.total) == (False, 100)
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+async def reachable(laurels: Laurels) -> bool:
+    try:
+        await laurels._index.ping()
+    except Unavailable:
+        return False
+    return True
+
+
+def test_a_ranking_that_is_far_behind_is_built_anew(
+    database: str, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healing, "CATCH_UP_EVENTS", 20)
+
+    async def run() -> None:
+        async with serving(database, redis) as laurels:
+            (board,) = laurels.boards.all()
+            await eventually(lambda: is_healthy(laurels, board))
+            await submit(laurels, board, 0, 10)
+            redis.call("SAVE")
+            await submit(laurels, board, 10, 90)
+            await asyncio.to_thread(restore_snapshot, redis)
+            await eventually(lambda: reachable(laurels))
+            await eventually(lambda: is_healthy(laurels, board))
+            assert (await laurels.reads.top(board, Selection(), 0, 3)).value.total == 100
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_what_a_dead_server_left_between_ledger_and_index_is_found_by_the_pass(
+    database: str, redis: RedisServer
+) -> None:
+    async def run() -> None:
+        async with serving(database, redis) as laurels:
+            (board,) = laurels.boards.all()
+            await eventually(lambda: is_healthy(laurels, board))
+            await submit(laurels, board, 0, 5)
+            await laurels._ledger.record([new_event(board, "orphan", "orphan", 1000.0, 1)])
+
+            async def is_first() -> bool:
+                page = (await laurels.reads.top(board, Selection(), 0, 1)).value
+                return page.places[0].user_id == "orphan"
+
+            await eventually(is_first)
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_a_pass_does_not_miss_a_transaction_that_commits_late(database: str, redis: RedisServer) -> None:
+    """Its numbers are older than those of transactions that were seen before it."""
+
+    async def run() -> None:
+        async with serving(database, redis, repair_interval_ms=600_000) as laurels:
+            (board,) = laurels.boards.all()
+            await eventually(lambda: is_healthy(laurels, board))
+            late = await asyncpg.connect(database)
+            transaction = late.transaction()
+            await transaction.start()
+            await late.execute(
+                "INSERT INTO events (board_id, event_id, user_id, score, at, stamped, received_at) "
+                "VALUES ($1, 'late', 'late', 7, 1, false, 1)",
+                board.id,
+            )
+            await late.execute(
+                "INSERT INTO scores VALUES ($1, 'late', 7, 1, 7, true, nextval('versions'))", board.periods[0].id
+            )
+            await submit(laurels, board, 0, 5)
+            for _ in range(3):
+                await laurels._healer.pass_once()
+            await transaction.commit()
+            await late.close()
+            await submit(laurels, board, 5, 5)
+            await laurels._healer.pass_once()
+            found = (await laurels.reads.rank(board, Selection(), "late")).value
+            assert (found.place.score, found.total) == (7, 11)
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_rows_that_could_not_be_applied_wait_in_the_queue(database: str, redis: RedisServer) -> None:
+    async def run() -> None:
+        async with serving(database, redis, repair_interval_ms=600_000) as laurels:
+            (board,) = laurels.boards.all()
+            await eventually(lambda: is_healthy(laurels, board))
+            await submit(laurels, board, 0, 5)
+            redis.freeze()
+            await submit(laurels, board, 5, 5)
+            assert laurels._healer.waiting == 5
+            redis.thaw()
+            await eventually(lambda: is_healthy(laurels, board))
+            assert laurels._healer.waiting == 0
+            assert (await laurels.reads.top(board, Selection(), 0, 1)).value.total == 10
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_an_index_of_another_ledger_is_not_taken_for_this_one(database: str, redis: RedisServer) -> None:
+    async def fill(url: str, count: int) -> None:
+        async with serving(url, redis) as laurels:
+            (board,) = laurels.boards.all()
+            await eventually(lambda: is_healthy(laurels, board))
+            await submit(laurels, board, 0, count)
+            assert (await laurels.reads.top(board, Selection(), 0, 1)).value.total == count
+
+    asyncio.run(fill(database, 9))
+    asyncio.run(fill(shared_postgres().new_database(f"healing_{next(_names)}"), 3))
+
+
+def test_a_ledger_that_was_set_back_to_a_backup_makes_the_index_follow(database: str, redis: RedisServer) -> None:
+    """Positions that lie ahead of the ledger's are of another time."""
+
+    async def run() -> None:
+        async with serving(database, redis) as laurels:
+            (board,) = laurels.boards.all()
+            ranking = board.ranking(board.periods[0].id)
+            await eventually(lambda: is_healthy(laurels, board))
+            await submit(laurels, board, 0, 5)
+            (state,) = await laurels._index.states([ranking])
+            await laurels._index.confirm(ranking, state, 10**15)
+            await laurels._ledger.record([new_event(board, "after", "after", 1.0, 1)])
+
+            async def is_counted() -> bool:
+                return (await laurels.reads.count(board)).value == 6
+
+            await eventually(is_counted)
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_a_builder_that_dies_is_replaced_when_its_claim_ends(
+    database: str, redis: RedisServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    del tmp_path
+    monkeypatch.setattr("laurels.adapters.redis.index.CLAIM_MS", 500)
+
+    async def run() -> None:
+        async with serving(database, redis) as laurels:
+            (board,) = laurels.boards.all()
+            ranking = board.ranking(board.periods[0].id)
+            await eventually(lambda: is_healthy(laurels, board))
+            await submit(laurels, board, 0, 5)
+            index = laurels._index
+            assert isinstance(index, RedisIndex)
+            await index.drop(ranking)
+            await index._run(ranking, "begin_build", "dead", 500, "", 0)
+            with pytest.raises(Unavailable) as caught:
+                await laurels._healer.build(board, ranking)
+            assert caught.value.code == "build_running"
+            await eventually(lambda: is_healthy(laurels, board))
+            assert (await index._run(ranking, "build", "dead", 500, b"\x90", b""))[0] == b"gone"
+            assert (await laurels.reads.count(board)).value == 5
+
+    asyncio.run(run())

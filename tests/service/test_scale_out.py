@@ -1,0 +1,295 @@
+"""Several servers on the same stores: exact under contention, in step with each other, steady when a store is gone."""
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from support.model import ModelBoard
+from support.running import ADMIN_KEY, RunningServer, free_port, laurels
+from support.shared import Deployment, deployed
+
+SERVERS = 4
+EVENTS = 3000
+USERS = [f"user-{number}" for number in range(6)]
+BOARDS = {"sums": "increment", "bests": "best", "latests": "latest"}
+
+
+@pytest.fixture(scope="module")
+def deployment() -> Iterator[Deployment]:
+    with deployed(SERVERS) as running:
+        yield running
+
+
+@pytest.fixture
+def clients(deployment: Deployment) -> Iterator[list[httpx.Client]]:
+    opened = [server.client() for server in deployment.servers]
+    yield opened
+    for client in opened:
+        client.close()
+
+
+def create(client: httpx.Client, uuid: str, **fields: Any) -> None:
+    body = {"UUID": uuid, "podId": "default", "name": uuid} | fields
+    assert client.post("/api/v1/leaderboards", json=body).status_code == 201
+
+
+def wait_for(read: Any, wanted: Any, within_s: float) -> float:
+    """How long it took."""
+    start = time.monotonic()
+    while read() != wanted:
+        assert time.monotonic() - start < within_s, read()
+        time.sleep(0.01)
+    return time.monotonic() - start
+
+
+def verify(server: RunningServer) -> dict[str, Any]:
+    check = laurels("verify", "--json", data_dir=server.data_dir, url=server.url, key=ADMIN_KEY)
+    assert check.returncode == 0, check.stdout + check.stderr
+    last: dict[str, Any] = json.loads(check.stdout.splitlines()[-1])
+    return last
+
+
+def test_thousands_of_concurrent_writes_on_a_few_users_are_exact(
+    deployment: Deployment, clients: list[httpx.Client]
+) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed: {seed}")
+    rng = random.Random(seed)
+    for uuid, rule in BOARDS.items():
+        create(clients[0], uuid, rule=rule, ties="shared" if rule == "increment" else "earliest")
+    for client in clients:
+        wait_for(lambda client=client: client.get("/api/v1/leaderboards/latests").status_code, 200, 1)
+    models = {uuid: ModelBoard(rule, "desc", "earliest") for uuid, rule in BOARDS.items()}
+    now = 1_700_000_000
+    calls = []
+    for number in range(EVENTS):
+        uuid = rng.choice(list(BOARDS))
+        user, score, at = rng.choice(USERS), rng.choice([0.1, 0.2, 1, 7, -3]), now + rng.randrange(1000)
+        models[uuid].submit(f"e{number}", user, score, at * 1_000_000)
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+        calls.append((uuid, user, {"score": score, "eventId": f"e{number}", "timestamp": stamp}))
+    # Some arrive twice, at another server.
+    calls += rng.choices(calls, k=EVENTS // 10)
+    rng.shuffle(calls)
+
+    def send(call: tuple[str, str, dict[str, Any]]) -> int:
+        uuid, user, body = call
+        return rng.choice(clients).put(f"/api/v1/leaderboards/{uuid}/users/{user}", json=body).status_code
+
+    with ThreadPoolExecutor(16) as pool:
+        assert set(pool.map(send, calls)) == {200}
+    for uuid, model in models.items():
+        for client in clients:
+            users = client.get(f"/api/v1/leaderboards/{uuid}/top").json()["users"]
+            assert {user["userId"]: user["score"] for user in users} == {p.user: p.score for p in model.everybody()}
+    assert verify(deployment.servers[1])["differences"] == 0
+
+
+def test_a_change_is_in_force_on_every_server_within_a_second(clients: list[httpx.Client]) -> None:
+    first, *others = clients
+    create(first, "changing", rule="best")
+    for client in others:
+        wait_for(lambda client=client: client.get("/api/v1/leaderboards/changing").status_code, 200, 1)
+    scores = [{"userId": f"u{number}", "score": number} for number in range(40)]
+    others[0].post("/api/v1/leaderboards/changing/scores", json={"scores": scores})
+    others[1].patch("/api/v1/leaderboards/changing", json={"capacity": 3})
+    for client in clients:
+        wait_for(lambda client=client: client.get("/api/v1/leaderboards/changing").json()["capacity"], 3, 1)
+        wait_for(lambda client=client: client.get("/api/v1/leaderboards/changing/top").json()["totalUsers"], 3, 1)
+    key = first.post("/api/v1/pods/default/keys", json={"role": "server"}).json()
+
+    def answers(client: httpx.Client) -> int:
+        headers = {"Authorization": f"Bearer {key['key']}"}
+        return httpx.get(f"{client.base_url}/api/v1/users/u1/scores", headers=headers).status_code
+
+    for client in others:
+        wait_for(lambda client=client: answers(client), 200, 1)
+    others[0].delete(f"/api/v1/pods/default/keys/{key['keyId']}")
+    for client in clients:
+        wait_for(lambda client=client: answers(client), 401, 1)
+
+
+def test_a_change_arrives_without_the_feed(deployment: Deployment, clients: list[httpx.Client]) -> None:
+    """A hint that was lost is missed for half a second at most."""
+    stop = threading.Event()
+
+    def cut() -> None:
+        while not stop.is_set():
+            deployment.redis.call("CLIENT", "KILL", "TYPE", "pubsub")  # type: ignore[union-attr]
+            time.sleep(0.01)
+
+    cutting = threading.Thread(target=cut)
+    cutting.start()
+    try:
+        create(clients[2], "unheard")
+        for client in clients:
+            wait_for(lambda client=client: client.get("/api/v1/leaderboards/unheard").status_code, 200, 1)
+    finally:
+        stop.set()
+        cutting.join()
+
+
+def test_without_redis_reads_come_from_the_ledger_and_say_so(
+    deployment: Deployment, clients: list[httpx.Client]
+) -> None:
+    client = clients[0]
+    board = "/api/v1/leaderboards/orphaned"
+    create(client, "orphaned", rule="increment", ties="shared", capacity=8)
+    scores = [{"userId": f"u{number:02}", "score": number // 2, "eventId": f"o{number}"} for number in range(20)]
+    client.post(board + "/scores", json={"scores": scores})
+    paths = [
+        "/top",
+        "/top?limit=3&offset=2",
+        "/top?ranking=dense",
+        "/top?ranking=ordinal",
+        "/users/u15/rank",
+        "/users/u15/around?above=2&below=3",
+        "/distribution?buckets=3",
+        "/users/u01/rank",
+        "/users/nobody/rank",
+    ]
+
+    def read() -> list[tuple[int, Any]]:
+        answers = [client.get(board + path) for path in paths]
+        answers.append(client.post(board + "/ranks", json={"userIds": ["u15", "u19", "u01", "x"]}))
+        answers.append(client.get("/api/v1/users/u15/scores?podId=default"))
+        return [
+            (answer.status_code, {name: each for name, each in answer.json().items() if name != "retrievedAt"})
+            for answer in answers
+        ]
+
+    client.get(board + "/top?ranking=dense")
+    wait_for(lambda: "Laurels-Degraded" in client.get(board + "/top?ranking=dense").headers, False, 5)
+    from_index = read()
+    deployment.redis.kill()
+    try:
+        written = client.put(board + "/users/late", json={"score": 0.5, "eventId": "late"}).json()
+        assert (written["score"], written["rank"], written["rankState"]) == (0.5, None, "catching_up")
+        assert read() == from_index
+        degraded = client.get(board + "/top")
+        assert degraded.headers["Laurels-Degraded"] == "read-from-ledger"
+        ready = client.get("/readyz")
+        assert (ready.status_code, ready.json()["status"], ready.json()["dependencies"]["ledger"]) == (
+            200,
+            "degraded",
+            "ok",
+        )
+        metrics = client.get("/metrics").text
+        (reads,) = [line for line in metrics.splitlines() if line.startswith("laurels_degraded_reads_total ")]
+        assert float(reads.split()[1]) > 0
+    finally:
+        deployment.redis.start()
+    wait_for(lambda: "Laurels-Degraded" in client.get(board + "/top").headers, False, 10)
+    wait_for(lambda: [answer[0] for answer in read()] == [answer[0] for answer in from_index], True, 10)
+    assert read()[:2] == from_index[:2]
+    for server in deployment.servers:
+        assert verify(server)["differences"] == 0
+
+
+def test_without_postgres_reads_go_on_and_writes_are_refused(
+    deployment: Deployment, clients: list[httpx.Client]
+) -> None:
+    client = clients[3]
+    create(client, "readonly", rule="best")
+    board = "/api/v1/leaderboards/readonly"
+    assert client.put(board + "/users/ada", json={"score": 5, "eventId": "r1"}).status_code == 200
+    deployment.postgres.kill()
+    try:
+        refused = client.put(board + "/users/ada", json={"score": 6, "eventId": "r2"})
+        assert (refused.status_code, refused.json()["code"]) == (503, "ledger_unavailable")
+        assert refused.headers["Retry-After"] == "1"
+        answer = client.get(board + "/top")
+        assert (answer.status_code, answer.json()["users"][0]["score"]) == (200, 5)
+        assert client.get("/readyz").json()["status"] == "degraded"
+    finally:
+        deployment.postgres.start()
+    wait_for(lambda: client.put(board + "/users/ada", json={"score": 6, "eventId": "r2"}).status_code, 200, 5)
+    assert client.get(board + "/top").json()["users"][0]["score"] == 6
+
+
+def test_a_lost_ranking_is_built_once(deployment: Deployment, clients: list[httpx.Client]) -> None:
+    create(clients[0], "lost", rule="best")
+    board = "/api/v1/leaderboards/lost"
+    scores = [{"userId": f"u{number}", "score": number} for number in range(9000)]
+    assert clients[0].post(board + "/scores", json={"scores": scores}).status_code == 200
+
+    def builds() -> float:
+        lines = [line for client in clients for line in client.get("/metrics").text.splitlines()]
+        return sum(float(line.split()[1]) for line in lines if line.startswith("laurels_builds_total "))
+
+    wait_for(lambda: all("Laurels-Degraded" not in c.get(board + "/top").headers for c in clients), True, 5)
+    boards = len(clients[0].get("/api/v1/leaderboards", params={"podId": "default"}).json()["leaderboards"])
+    before = builds()
+    deployment.redis.call("FLUSHALL")  # type: ignore[union-attr]
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda number: clients[number % SERVERS].get(board + "/top?limit=2"), range(64)))
+    assert all([user["userId"] for user in answer.json()["users"]] == ["u8999", "u8998"] for answer in answers)
+    wait_for(lambda: any("Laurels-Degraded" in c.get(board + "/top").headers for c in clients), False, 10)
+    wait_for(lambda: builds() - before, boards, 5)
+    time.sleep(1.5)
+    assert builds() - before == boards
+
+
+def test_rebuild_tells_what_differed(deployment: Deployment, clients: list[httpx.Client]) -> None:
+    create(clients[0], "broken", rule="best")
+    board = "/api/v1/leaderboards/broken"
+    clients[0].post(board + "/scores", json={"scores": [{"userId": f"u{n}", "score": n} for n in range(10)]})
+    redis = deployment.redis.client()  # type: ignore[union-attr]
+    (name,) = [key for key in redis.keys("laurels:*:z") if redis.zcard(key) == 10]
+    member = redis.zrange(name, 0, 0)[0]
+    redis.execute_command("ZADD", name, -3.5, member)
+    redis.close()
+    server = deployment.servers[0]
+    found = laurels("verify", data_dir=server.data_dir, url=server.url, key=ADMIN_KEY)
+    assert found.returncode == 1
+    assert "index_differs: board broken" in found.stdout
+    done = laurels("rebuild", "broken", data_dir=server.data_dir, url=server.url, key=ADMIN_KEY)
+    assert done.returncode == 0, done.stderr
+    assert "board broken, period all: 1 users differed: u9" in done.stdout
+    again = laurels("rebuild", "broken", "--json", data_dir=server.data_dir, url=server.url, key=ADMIN_KEY)
+    assert json.loads(again.stdout.splitlines()[-1])["differences"] == 0
+    assert clients[1].get(board + "/top").json()["users"][0] == clients[2].get(board + "/top").json()["users"][0]
+    assert verify(server)["differences"] == 0
+
+
+def test_workers_share_a_socket_and_are_started_again(deployment: Deployment) -> None:
+    with RunningServer(deployment.folder / "workers", workers="3", **deployment.settings) as server:
+        pids = children(server.pid)
+        assert len(pids) == 3
+        with server.client() as client:
+            scores = [client.put("/api/v1/leaderboards/default/users/w", json={"score": 1}) for _ in range(30)]
+            assert {answer.status_code for answer in scores} == {200}
+        os.kill(pids[0], signal.SIGKILL)
+        wait_for(lambda: len([pid for pid in children(server.pid) if pid not in pids]), 1, 10)
+        server.wait_ready()
+        with server.client() as client:
+            metrics = client.get("/metrics").text
+            assert 'laurels_events_total{outcome="accepted"}' in metrics
+            assert client.get("/api/v1/leaderboards/default/users/w/rank").json()["score"] == 30
+        assert server.terminate() == 0
+    assert all(not is_alive(pid) for pid in pids)
+
+
+def test_the_default_admin_key_and_address_are_checked_first(deployment: Deployment) -> None:
+    settings = deployment.settings | {"workers": "2", "port": str(free_port())}
+    bad = laurels("serve", data_dir=deployment.folder / "bad", **(settings | {"index": "memory://"}))
+    assert bad.returncode == 2
+    assert "LAURELS_INDEX" in bad.stderr
+
+
+def children(pid: int) -> list[int]:
+    return [child.pid for child in psutil.Process(pid).children()]
+
+
+def is_alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
