@@ -147,6 +147,31 @@ class IndexMachine(RuleBasedStateMachine):
             self.run(self.apply(behind[start : start + 20]))
             self.check_inside()
 
+    @rule(seed=st.integers(0, 1000), count=st.integers(1, 60))
+    def refill_while_others_write(self, seed: int, count: int) -> None:
+        """Between the question and the answer of the ledger other servers go on, and some refill as well."""
+        rng = random.Random(seed)
+        for place in self.everybody()[:count]:
+            self.commit(place.user_id, None)
+        self.run(self.index.apply(self.ranking, list(self.ledger.values()), RankStyle.ORDINAL))
+        refill = self.run(self.index.begin_refill(self.ranking))
+        if refill is None:
+            return
+        best = [self.ledger[place.user_id] for place in self.everybody()[: refill.wanted]]
+        spread = rng.choice([5, 40, 2000])
+        for _ in range(rng.randrange(1, 4)):
+            moved = rng.sample(USERS, rng.randrange(1, len(USERS)))
+            for user in moved:
+                gone = rng.random() < 0.2
+                self.commit(user, None if gone else Standing(float(rng.randrange(-spread, spread)), rng.randrange(3)))
+            self.run(self.index.apply(self.ranking, [self.ledger[user] for user in moved], RankStyle.ORDINAL))
+            self.check_inside()
+        if rng.random() < 0.5:
+            self.run(self.refill())
+        self.run(self.index.refill(self.ranking, refill, best))
+        self.check_inside()
+        self.run(self.refill())
+
     @rule(row=rows)
     def load_while_a_row_arrives(self, row: Row) -> None:
         self.run(self.load(row))
@@ -178,32 +203,53 @@ class IndexMachine(RuleBasedStateMachine):
         assert await index.count(ranking) == total
         listed = [user async for chunk in index.ranked_users(ranking) for user in chunk]
         assert listed == [place.user_id for place in model]
-        for style in RankStyle:
-            styled = [self.styled(place, style, model) for place in model]
-            for offset, limit in [(0, 1), (0, 1000), (1, 3), (max(0, total - 2), 5), (total, 5), (total + 7, 5)]:
-                page = await index.top(ranking, offset, limit, style)
-                assert (page.places, page.total) == (styled[offset : offset + limit], total)
+        # All at once, as they come from many callers.
+        await asyncio.gather(
+            *(self.check_style(style, model) for style in RankStyle), *(self.check_user(user, model) for user in USERS)
+        )
+        await self.check_distribution([place.score for place in model])
+
+    async def check_style(self, style: RankStyle, model: list[Place]) -> None:
+        index, ranking, total = self.index, self.ranking, len(model)
+        styled = [self.styled(place, style, model) for place in model]
+
+        async def check_page(offset: int, limit: int) -> None:
+            page = await index.top(ranking, offset, limit, style)
+            assert (page.places, page.total) == (styled[offset : offset + limit], total)
+
+        async def check_places() -> None:
             places = await index.places(ranking, USERS, style)
             assert places == [next((p for p in styled if p.user_id == user), None) for user in USERS]
-            for number, place in enumerate(styled):
-                for above, below in [(0, 0), (1, 2), (100, 100)]:
-                    around = await index.around(ranking, place.user_id, above, below, style)
-                    assert around is not None
-                    assert around.places == styled[max(0, number - above) : number + below + 1]
-                found = await index.find(ranking, place.user_id, style)
-                assert found is not None
-                assert (found.place, found.better, found.total) == (place, self.better(place, model), total)
-        for user in USERS:
-            row = self.ledger.get(user)
-            ranked = any(place.user_id == user for place in model)
-            has_score = row is not None and row.standing is not None
-            assert await index.is_outside(ranking, user) == (has_score and not ranked)
-            (held,) = await index.held(ranking, [user])
-            if ranked:
-                assert row is not None
-                assert row.standing is not None
-                assert held == Held(row.version, row.standing.score, row.standing.achieved_at)
-        await self.check_distribution([place.score for place in model])
+
+        async def check_around(number: int, above: int, below: int) -> None:
+            around = await index.around(ranking, styled[number].user_id, above, below, style)
+            assert around is not None
+            assert (around.places, around.total) == (styled[max(0, number - above) : number + below + 1], total)
+
+        async def check_found(place: Place) -> None:
+            found = await index.find(ranking, place.user_id, style)
+            assert found is not None
+            assert (found.place, found.better, found.total) == (place, self.better(place, model), total)
+
+        pages = [(0, 1), (0, 1000), (1, 3), (max(0, total - 2), 5), (total, 5), (total + 7, 5)]
+        widths = [(0, 0), (1, 2), (100, 100)]
+        await asyncio.gather(
+            *(check_page(*page) for page in pages),
+            check_places(),
+            *(check_around(number, *width) for number in range(total) for width in widths),
+            *(check_found(place) for place in styled),
+        )
+
+    async def check_user(self, user: str, model: list[Place]) -> None:
+        row = self.ledger.get(user)
+        ranked = any(place.user_id == user for place in model)
+        has_score = row is not None and row.standing is not None
+        assert await self.index.is_outside(self.ranking, user) == (has_score and not ranked)
+        (held,) = await self.index.held(self.ranking, [user])
+        if ranked:
+            assert row is not None
+            assert row.standing is not None
+            assert held == Held(row.version, row.standing.score, row.standing.achieved_at)
 
     async def need_dense_ranks(self) -> None:
         """An index may have to be built anew for them, and says so."""
@@ -325,7 +371,7 @@ TestMemoryIndex = MemoryIndexMachine.TestCase
 TestMemoryIndex.settings = settings(max_examples=100, stateful_step_count=30)
 
 TestRedisIndex = RedisIndexMachine.TestCase
-TestRedisIndex.settings = settings(max_examples=25, stateful_step_count=20)
+TestRedisIndex.settings = settings(max_examples=30, stateful_step_count=25)
 
 TestRedisClusterIndex = RedisClusterIndexMachine.TestCase
 TestRedisClusterIndex.settings = settings(max_examples=8, stateful_step_count=20)

@@ -61,7 +61,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.model = ModelBoard(rule, order, "earliest")
         self.voided: dict[str, tuple[str, float, int]] = {}
         self.versions: dict[str, int] = {}
-        self.last_version = 0
+        self.look()
 
     @rule(batch=st.lists(submissions, min_size=1, max_size=12))
     def record(self, batch: list[tuple[str, str, float, int]]) -> None:
@@ -106,6 +106,12 @@ class LedgerMachine(RuleBasedStateMachine):
             self.voided[event_id] = self.model.events.pop(event_id)
 
     @rule()
+    def look(self) -> None:
+        """From a position on, `changes` gives every row that was changed since."""
+        self.position = self.run(self.ledger.position())
+        self.known = dict(self.versions)
+
+    @rule()
     def reopen(self) -> None:
         """Everything is still there after a restart."""
         self.run(self.ledger.close())
@@ -129,6 +135,12 @@ class LedgerMachine(RuleBasedStateMachine):
             assert row.version >= self.versions.get(row.user_id, 0)
             self.versions[row.user_id] = row.version
         assert len({row.version for row in rows}) == len(rows)
+        changed = {row.user_id: row async for chunk in self.ledger.changes(self.position) for row in chunk}
+        late = {row.user_id: row for row in rows if row.version > self.known.get(row.user_id, 0)}
+        assert {user: changed.get(user) for user in late} == late
+        assert (await self.ledger.count_changes(self.position, 1000) > 0) >= bool(
+            [row for row in late.values() if row.standing is not None]
+        )
         for ties in Ties:
             model = ModelBoard(self.model.rule, self.model.order, ties, None, self.model.events)
             cut = Board(id=0, uuid="", pod_id="", name="", created_at=0, order=self.board.order, ties=ties)

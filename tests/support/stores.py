@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
 import pytest
 import redis
 
@@ -47,7 +48,7 @@ def wait_until(ready: Callable[[], bool], what: str, timeout_s: float = START_TI
 
 
 class Process:
-    """A server in a process group of its own, that can be killed and frozen as a whole."""
+    """A server and the processes that it starts, that can be killed and frozen as a whole."""
 
     def __init__(self, command: list[str], log: Path, user: str | None = None) -> None:
         with log.open("ab") as output:
@@ -60,8 +61,12 @@ class Process:
         return self._process.poll() is None
 
     def signal_all(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+        """PostgreSQL's processes are in sessions of their own: a process group would not reach them."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            first = psutil.Process(self._process.pid)
+            for each in [first, *first.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.send_signal(number)
 
     def signal_first(self, number: int) -> None:
         self._process.send_signal(number)

@@ -112,6 +112,8 @@ class SortedRanking:
                 if key == OUTSIDE:
                     self._held[user_id] = (version, None)
             self._outside = 0
+        # Those who came late are more than were asked for.
+        self._trim()
 
     # Reads
 

@@ -56,5 +56,7 @@ elseif live.out > 0 then
     until cursor == '0'
     live.out = 0
 end
+-- Those who came late are more than were asked for.
+trim(live)
 save(live)
 return reply('ok')

@@ -1,0 +1,259 @@
+"""What a ledger on PostgreSQL owes beyond the contract: many servers, poolers, lost connections."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from laurels.adapters.postgres import PostgresLedger
+from laurels.core.scores import Rule
+from laurels.errors import Unavailable
+from laurels.ports import Pod, Recorded
+from support.ledgers import FakeClock, new_board, new_event
+from support.stores import PgBouncer, PostgresServer, shared_postgres, temporary_folder
+
+_names = iter(range(10**6))
+
+
+@pytest.fixture
+def postgres() -> Iterator[PostgresServer]:
+    """One that may be killed."""
+    with temporary_folder() as folder, PostgresServer(folder / "postgres") as server:
+        yield server
+
+
+def new_database() -> str:
+    return f"postgres_{next(_names)}"
+
+
+async def open_ledger(url: str, connections: int = 4) -> PostgresLedger:
+    ledger = PostgresLedger(url, FakeClock(), connections)
+    try:
+        await ledger.open()
+        await ledger.create_pod(Pod("pod", "Pod", 0))
+    except BaseException:
+        await ledger.close()
+        raise
+    return ledger
+
+
+def test_many_servers_that_start_together_migrate_once() -> None:
+    url = shared_postgres().new_database(new_database())
+
+    async def run() -> list[list[str]]:
+        ledgers = [PostgresLedger(url, FakeClock(), 2) for _ in range(12)]
+        try:
+            return list(await asyncio.gather(*(ledger.open() for ledger in ledgers)))
+        finally:
+            for ledger in ledgers:
+                await ledger.close()
+
+    applied = asyncio.run(run())
+    assert sorted(map(len, applied)) == [0] * 11 + [1]
+
+
+def test_a_ledger_from_the_future_is_refused() -> None:
+    name = new_database()
+    server = shared_postgres()
+    url = server.new_database(name)
+
+    async def opened() -> None:
+        await (await open_ledger(url)).close()
+
+    asyncio.run(opened())
+    server.sql("INSERT INTO migrations (number, name) VALUES (999, 'later')", name)
+    with pytest.raises(Unavailable, match="newer Laurels"):
+        asyncio.run(opened())
+
+
+def test_a_database_in_another_encoding_is_refused() -> None:
+    name = new_database()
+    shared_postgres().sql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    with pytest.raises(Unavailable, match="UTF8"):
+        asyncio.run(open_ledger(shared_postgres().url(name)))
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(Unavailable, match="PostgreSQL can't be used"):
+        asyncio.run(open_ledger("postgresql://nobody@127.0.0.1:1/nothing"))
+
+
+@pytest.mark.parametrize("rule", Rule)
+def test_batches_of_several_servers_on_the_same_rows_don_t_deadlock(rule: Rule) -> None:
+    """Rows and events in random order, many shared: all of it is counted, once."""
+    url = shared_postgres().new_database(new_database())
+    rng = random.Random(5)
+    users = [f"user-{number}" for number in range(30)]
+
+    async def run() -> None:
+        ledgers = [await open_ledger(url) for _ in range(4)]
+        board = await new_board(ledgers[0], rule=rule)
+        numbers = [rng.randrange(2000) for _ in range(4000)]
+        events = {n: new_event(board, f"e{n}", users[n % 30], float(n % 7), n) for n in set(numbers)}
+
+        async def write(ledger: PostgresLedger, share: list[int]) -> int:
+            accepted = 0
+            for start in range(0, len(share), 50):
+                records = await ledger.record([events[n] for n in share[start : start + 50]])
+                assert all(record.outcome in {Recorded.ACCEPTED, Recorded.DUPLICATE} for record in records)
+                accepted += sum(record.outcome is Recorded.ACCEPTED for record in records)
+            return accepted
+
+        counts = await asyncio.gather(
+            *(write(ledgers[number % 4], numbers[number * 250 : (number + 1) * 250]) for number in range(16))
+        )
+        assert sum(counts) == len(events)
+        async for chunk in ledgers[0].refold(board):
+            for user in chunk:
+                assert [row.standing for row in user.rows] == list(user.fresh.values())
+        for ledger in ledgers:
+            await ledger.close()
+
+    asyncio.run(run())
+    deadlocks = shared_postgres().sql("SELECT sum(deadlocks) FROM pg_stat_database").stdout
+    assert deadlocks.split()[2] == "0"
+
+
+def test_every_answer_shows_a_row_that_was_committed() -> None:
+    """Concurrent increments of 1 by one user: the scores before and after make one unbroken chain."""
+    url = shared_postgres().new_database(new_database())
+
+    async def run() -> list[tuple[float | None, float]]:
+        ledgers = [await open_ledger(url) for _ in range(3)]
+        board = await new_board(ledgers[0], rule=Rule.INCREMENT)
+
+        async def add(number: int) -> tuple[float | None, float]:
+            (record,) = await ledgers[number % 3].record([new_event(board, f"e{number}", "ada", 1.0, number)])
+            (change,) = record.changes
+            assert change.row.standing is not None
+            before = change.before.standing if change.before else None
+            return before.score if before else None, change.row.standing.score
+
+        steps = await asyncio.gather(*(add(number) for number in range(90)))
+        for ledger in ledgers:
+            await ledger.close()
+        return list(steps)
+
+    steps = sorted(asyncio.run(run()), key=lambda step: step[1])
+    assert steps == [(number or None, number + 1.0) for number in map(float, range(90))]
+
+
+def test_it_works_behind_a_pooler_in_transaction_mode(tmp_path: Path) -> None:
+    del tmp_path
+    server = shared_postgres()
+    name = new_database()
+    server.new_database(name)
+    with temporary_folder() as folder, PgBouncer(folder / "pgbouncer", server) as pooler:
+
+        async def run() -> None:
+            ledgers = [await open_ledger(pooler.url(name), connections=10) for _ in range(3)]
+            assert all(ledger._pool._pooled for ledger in ledgers)
+            board = await new_board(ledgers[0], rule=Rule.INCREMENT)
+            await asyncio.gather(
+                *(
+                    ledgers[number % 3].record([new_event(board, f"e{number}", f"u{number % 4}", 1.0, number)])
+                    for number in range(120)
+                )
+            )
+            rows = [row async for chunk in ledgers[1].rows(board.periods[0].id) for row in chunk]
+            assert [row.standing and row.standing.score for row in rows] == [30.0] * 4
+            ranks = ledgers[2].ranks
+            page = await ranks.top(board.ranking(board.periods[0].id), 0, 10, board.rank_style)
+            assert page.total == 4
+            for ledger in ledgers:
+                await ledger.close()
+
+        asyncio.run(run())
+
+
+def test_without_a_pooler_statements_are_prepared() -> None:
+    async def run() -> None:
+        ledger = await open_ledger(shared_postgres().new_database(new_database()))
+        assert not ledger._pool._pooled
+        await ledger.close()
+
+    asyncio.run(run())
+
+
+def test_a_restart_under_way_is_waited_for_and_counted_once(postgres: PostgresServer) -> None:
+    async def run() -> None:
+        ledger = await open_ledger(postgres.url())
+        board = await new_board(ledger, rule=Rule.INCREMENT)
+        await ledger.record([new_event(board, "first", "ada", 1.0, 1)])
+        restarting = asyncio.create_task(asyncio.to_thread(restart, postgres))
+        written = 0
+        while not restarting.done():
+            await ledger.record([new_event(board, f"e{written}", "ada", 1.0, 1)])
+            written += 1
+        await restarting
+        (row,) = await ledger.rows_of_user([board.periods[0].id], "ada")
+        assert row.standing is not None
+        assert row.standing.score == written + 1
+        await ledger.close()
+
+    asyncio.run(run())
+
+
+def restart(postgres: PostgresServer) -> None:
+    postgres.stop()
+    postgres.start()
+
+
+def test_a_connection_that_is_cut_in_the_middle_is_no_loss(postgres: PostgresServer) -> None:
+    async def run() -> None:
+        ledger = await open_ledger(postgres.url())
+        board = await new_board(ledger, rule=Rule.INCREMENT)
+        killer = await asyncpg.connect(postgres.url())
+
+        async def cut() -> None:
+            for _ in range(30):
+                await asyncio.sleep(0.01)
+                await killer.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+                )
+
+        cutting = asyncio.create_task(cut())
+        number = 0
+        while not cutting.done():
+            await ledger.record([new_event(board, f"e{number}", "ada", 1.0, number)])
+            number += 1
+        await cutting
+        await killer.close()
+        (row,) = await ledger.rows_of_user([board.periods[0].id], "ada")
+        assert row.standing is not None
+        assert row.standing.score == number
+        await ledger.close()
+
+    asyncio.run(run())
+
+
+def test_a_frozen_server_is_given_up_and_found_again(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurels.adapters.postgres.pool.WRITE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("laurels.adapters.postgres.pool.ACQUIRE_TIMEOUT_S", 0.5)
+
+    async def run() -> None:
+        ledger = await open_ledger(postgres.url())
+        board = await new_board(ledger, rule=Rule.INCREMENT)
+        event = new_event(board, "e", "ada", 1.0, 1)
+        postgres.freeze()
+        for _ in range(5):
+            with pytest.raises(Unavailable) as caught:
+                await ledger.record([event])
+            assert caught.value.code == "ledger_unavailable"
+        postgres.thaw()
+        for _ in range(100):
+            try:
+                await ledger.record([event])
+                break
+            except Unavailable:
+                await asyncio.sleep(0.05)
+        (row,) = await ledger.rows_of_user([board.periods[0].id], "ada")
+        assert row.standing is not None
+        assert row.standing.score == 1
+        await ledger.close()
+
+    asyncio.run(run())
