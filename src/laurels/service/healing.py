@@ -145,7 +145,7 @@ class Healer:
             try:
                 done = await self._mend_once(board_id, ranking)
             except LaurelsError as error:
-                if error.message != told:
+                if error.message != told and error.code not in {"build_running", "index_unavailable"}:
                     log.warning("mending_failed", period=ranking.period_id, reason=error.message)
                 told = error.message
                 done = False

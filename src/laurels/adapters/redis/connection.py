@@ -20,7 +20,15 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import ClusterError, NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import (
+    AskError,
+    ClusterError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as LostConnection
 from redis.exceptions import TimeoutError as RedisTimeout
 
@@ -34,6 +42,20 @@ MAX_WAITING = 20_000
 # What can't be reached is tried again this often.
 TRY_EVERY_S = 0.25
 REFRESH_EVERY_S = 0.5
+
+# Whatever the driver raises; and what of it means that a server is gone, or is no longer the one to ask.
+ERRORS = (RedisError, RedisClusterException, OSError, TimeoutError)
+LOST = (
+    LostConnection,
+    RedisTimeout,
+    ReadOnlyError,
+    ClusterError,
+    RedisClusterException,
+    AskError,
+    TryAgainError,
+    OSError,
+    TimeoutError,
+)
 
 Answer = list[Any]
 
@@ -129,6 +151,15 @@ class RedisConnection:
         self._waiting.append(_Command(tag, script, (len(keys), *keys, *args), done))
         return done
 
+    async def place_of(self, channel: str) -> str:
+        """The node of a cluster that a channel belongs to, as host:port; '' where there is only one server."""
+        client = self.client
+        if not isinstance(client, RedisCluster):
+            return ""
+        await self._translate(client.initialize())
+        node = client.get_node_from_key(channel)
+        return "" if node is None else f"{node.host}:{node.port}"
+
     async def publish(self, channel: str, message: str) -> None:
         await self._translate(
             cast("Awaitable[Any]", self.client.execute_command(self.publish_command, channel, message))
@@ -157,8 +188,12 @@ class RedisConnection:
         breaker = self._breaker(tag)
         try:
             results = await self._send_or_repeat(commands)
-        except (RedisError, OSError, TimeoutError, Unavailable) as error:
+        except (*ERRORS, Unavailable) as error:
             results = [error] * len(commands)
+        except Exception as error:
+            # A fault of the driver must not leave the way shut for ever.
+            log.exception("redis_fault")
+            results = [ConnectionError(_words(error))] * len(commands)
         except asyncio.CancelledError:
             results = [ConnectionError("cancelled")] * len(commands)
         lost = next((each for each in results if _is_lost(each)), None)
@@ -209,7 +244,7 @@ class RedisConnection:
         if now - self._refreshed_at < REFRESH_EVERY_S or self._client is None:
             return
         self._refreshed_at = now
-        with contextlib.suppress(RedisError, OSError, TimeoutError):
+        with contextlib.suppress(*ERRORS):
             async with asyncio.timeout(self.timeout_s * 3):
                 if isinstance(self._client, RedisCluster):
                     await self._client.nodes_manager.initialize()
@@ -220,7 +255,7 @@ class RedisConnection:
         try:
             async with asyncio.timeout(self.timeout_s * 3):
                 return await work
-        except (RedisError, OSError, TimeoutError) as error:
+        except ERRORS as error:
             raise _unavailable(error) from error
 
     def make_client(self, place: str | None = None) -> redis.Redis:
@@ -276,7 +311,7 @@ def _is_lost(result: Any) -> bool:
     """The server is gone, or is no longer the one to ask."""
     if isinstance(result, list):
         return bool(result) and result[0] == b"replica"
-    return isinstance(result, LostConnection | RedisTimeout | ReadOnlyError | ClusterError | OSError | TimeoutError)
+    return isinstance(result, LOST)
 
 
 def _unavailable(error: BaseException) -> Unavailable:

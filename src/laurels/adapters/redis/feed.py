@@ -13,10 +13,8 @@ from typing import Any
 
 import redis.asyncio as redis
 import structlog
-from redis.asyncio.cluster import RedisCluster
-from redis.exceptions import RedisError
 
-from laurels.adapters.redis.connection import RedisConnection
+from laurels.adapters.redis.connection import ERRORS, RedisConnection
 from laurels.errors import LaurelsError
 
 log = structlog.get_logger()
@@ -37,6 +35,8 @@ class RedisFeed:
         self._hearers: dict[str, list[Hear]] = {}
         self._running: asyncio.Task[None] | None = None
         self._listeners: dict[str, asyncio.Task[None]] = {}
+        # Where each channel lives.
+        self._places: dict[str, str] = {}
 
     async def open(self, ledger_id: str) -> None:
         self._ledger_id = ledger_id
@@ -85,10 +85,11 @@ class RedisFeed:
         """See to it that every channel is listened to, where it lives now."""
         while True:
             try:
-                places = {self._place(channel) for channel in self._hearers}
-            except (RedisError, LaurelsError, OSError) as error:
+                self._places = {channel: await self._connection.place_of(channel) for channel in list(self._hearers)}
+            except (*ERRORS, LaurelsError) as error:
                 log.debug("feed_not_placed", reason=str(error))
-                places = set()
+                self._places = {}
+            places = set(self._places.values())
             for place, task in list(self._listeners.items()):
                 if task.done() or place not in places:
                     task.cancel()
@@ -97,13 +98,6 @@ class RedisFeed:
                 self._listeners[place] = asyncio.create_task(self._listen(place), name=f"feed {place}")
             await asyncio.sleep(LOOK_S)
 
-    def _place(self, channel: str) -> str:
-        client = self._connection.client
-        if not isinstance(client, RedisCluster):
-            return ""
-        node = client.get_node_from_key(channel)
-        return "" if node is None else f"{node.host}:{node.port}"
-
     async def _listen(self, place: str) -> None:
         client = self._connection.make_client(place or None)
         try:
@@ -111,7 +105,7 @@ class RedisFeed:
             pubsub: Any = client.pubsub()
             async with contextlib.aclosing(pubsub):
                 await self._hear(pubsub, place, sharded=sharded)
-        except (RedisError, OSError, TimeoutError, LaurelsError) as error:
+        except (*ERRORS, LaurelsError) as error:
             log.debug("feed_lost", reason=str(error))
             await asyncio.sleep(RETRY_S)
         finally:
@@ -129,7 +123,7 @@ class RedisFeed:
         subscribed: set[str] = set()
         heard_at = pinged_at = time.monotonic()
         while True:
-            wanted = {channel for channel in self._hearers if self._place(channel) == place}
+            wanted = {channel for channel in self._hearers if self._places.get(channel) == place}
             if new := wanted - subscribed:
                 await (pubsub.ssubscribe if sharded else pubsub.subscribe)(*new)
             if old := subscribed - wanted:

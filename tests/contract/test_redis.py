@@ -1,0 +1,353 @@
+"""What an index on Redis owes beyond the contract: every way to reach it, failovers, moved slots, and the feed."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
+from laurels.adapters.redis.urls import RedisUrl
+from laurels.core.board import Ranking, RankStyle
+from laurels.core.order import Order, Ties
+from laurels.core.scores import Standing
+from laurels.errors import Invalid, Unavailable
+from laurels.ports import Row, Standby
+from support.running import free_port
+from support.stores import (
+    HOST,
+    Process,
+    RedisClusterServers,
+    RedisServer,
+    need,
+    shared_cluster,
+    shared_redis,
+    temporary_folder,
+    wait_until,
+)
+
+RANKING = Ranking(1, "global", Order.DESC, Ties.EARLIEST, None)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with temporary_folder() as made:
+        yield made
+
+
+def make_rows(count: int, version: int = 1) -> list[Row]:
+    return [Row(1, f"u{number}", Standing(float(number), 0), version) for number in range(count)]
+
+
+async def chunks(rows: list[Row]) -> AsyncIterator[list[Row]]:
+    yield rows
+
+
+async def fill(index: RedisIndex, count: int = 10) -> None:
+    await index.load(RANKING, chunks(make_rows(count)), 5)
+    assert await index.count(RANKING) == count
+
+
+def use(url: str, timeout_ms: int = 1000) -> RedisIndex:
+    return RedisIndex(RedisConnection(parse_redis_url(url), timeout_ms))
+
+
+async def fill_and_close(url: str) -> None:
+    index = use(url)
+    await index.open("test")
+    try:
+        await index.ping()
+        await fill(index)
+        applied = await index.apply(RANKING, make_rows(1, version=2), RankStyle.ORDINAL)
+        assert applied.placements is not None
+    finally:
+        await index.close()
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://h", RedisUrl("", (("h", 6379),), False, None, None, None, 0, None)),
+        ("redis://:p%40ss@h:1/3", RedisUrl("", (("h", 1),), False, None, "p@ss", None, 3, None)),
+        ("rediss://u:p@h?ca=/x.pem", RedisUrl("", (("h", 6379),), True, "u", "p", None, 0, "/x.pem")),
+        (
+            "redis+sentinel://:p@a:1,b/main/2",
+            RedisUrl("sentinel", (("a", 1), ("b", 26379)), False, None, "p", "main", 2, None),
+        ),
+        ("rediss+cluster://a:1,b:2", RedisUrl("cluster", (("a", 1), ("b", 2)), True, None, None, None, 0, None)),
+        ("redis://[::1]:7", RedisUrl("", (("::1", 7),), False, None, None, None, 0, None)),
+    ],
+)
+def test_an_address_is_read(url: str, expected: RedisUrl) -> None:
+    assert parse_redis_url(url) == expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://h",
+        "redis://",
+        "redis://a,b",
+        "redis+sentinel://a",
+        "redis+cluster://a/1",
+        "redis://h/x",
+        "redis://h?odd=1",
+        "redis://h:port",
+        "redis+odd://h",
+    ],
+)
+def test_a_wrong_address_is_explained_without_its_password(url: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        parse_redis_url(url.replace("//", "//:secret@"))
+    assert "redis+cluster://" in caught.value.message
+    assert "secret" not in caught.value.message
+
+
+# Ways to reach it
+
+
+def test_with_a_password(folder: Path) -> None:
+    with RedisServer(folder / "redis", requirepass="secret") as server:
+        asyncio.run(fill_and_close(f"redis://:secret@{HOST}:{server.port}"))
+        with pytest.raises(Unavailable):
+            asyncio.run(fill_and_close(server.url))
+
+
+def test_with_tls(folder: Path) -> None:
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            need("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+            "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    options = {"tls_cert_file": str(certificate), "tls_key_file": str(key), "tls_ca_cert_file": str(certificate)}
+    tls_port = free_port()
+    with RedisServer(folder / "redis", None, tls_port=str(tls_port), tls_auth_clients="no", **options):
+        asyncio.run(fill_and_close(f"rediss://{HOST}:{tls_port}?ca={certificate}"))
+        with pytest.raises(Unavailable):
+            asyncio.run(fill_and_close(f"rediss://{HOST}:{tls_port}"))
+
+
+def test_with_sentinel_a_failover_is_followed(folder: Path) -> None:
+    with (
+        RedisServer(folder / "first") as first,
+        RedisServer(folder / "second", replicaof=f"{HOST} {first.port}") as second,
+    ):
+        wait_until(lambda: second.client().info("replication")["master_link_status"] == "up", "the replica")
+        sentinels = [start_sentinel(folder / f"sentinel-{number}", first) for number in range(3)]
+        try:
+            hosts = ",".join(f"{HOST}:{port}" for port, _ in sentinels)
+            asyncio.run(follow_failover(f"redis+sentinel://{hosts}/main", first, second))
+        finally:
+            for _, process in sentinels:
+                process.kill()
+
+
+def start_sentinel(folder: Path, master: RedisServer) -> tuple[int, Process]:
+    folder.mkdir()
+    port = free_port()
+    config = folder / "sentinel.conf"
+    config.write_text(
+        f"port {port}\nbind {HOST}\ndir {folder}\nsentinel monitor main {HOST} {master.port} 2\n"
+        "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n"
+    )
+    return port, Process([need("redis-server"), str(config), "--sentinel"], folder / "log")
+
+
+async def follow_failover(url: str, first: RedisServer, second: RedisServer) -> None:
+    index = use(url, timeout_ms=500)
+    await index.open("test")
+    try:
+        await until(index.ping)
+        await fill(index)
+        # A row that the replica has, and then one that may be lost with the master.
+        await index.apply(RANKING, [Row(1, "last", Standing(99.0, 0), 9)], RankStyle.ORDINAL)
+        await asyncio.sleep(0.3)
+        first.kill()
+        await until(lambda: is_behind(index), within_s=20)
+        assert second.client().info("replication")["role"] == "master"
+        with pytest.raises(Unavailable) as caught:
+            await index.top(RANKING, 0, 1, RankStyle.ORDINAL)
+        assert caught.value.code == "catching_up"
+        (state,) = await index.states([RANKING])
+        assert state.position == 5
+        await index.confirm(RANKING, state, 7)
+        assert (await index.top(RANKING, 0, 1, RankStyle.ORDINAL)).places[0].user_id == "last"
+    finally:
+        await index.close()
+
+
+async def is_behind(index: RedisIndex) -> None:
+    (state,) = await index.states([RANKING])
+    if state.standby is not Standby.BEHIND:
+        raise Unavailable("catching_up", state.standby)
+
+
+async def until(work: Any, within_s: float = 10) -> None:
+    end = time.monotonic() + within_s
+    while True:
+        try:
+            await work()
+        except Unavailable:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.05)
+        else:
+            return
+
+
+def test_a_confirmation_for_a_server_that_is_gone_is_ignored() -> None:
+    async def run() -> None:
+        index = use(shared_redis().url)
+        await index.open("confirming")
+        await fill(index)
+        (state,) = await index.states([RANKING])
+        await index.confirm(RANKING, replace(state, epoch="0" * 40), 99)
+        (after,) = await index.states([RANKING])
+        assert after.position == 5
+        await index.close()
+
+    asyncio.run(run())
+
+
+# A cluster
+
+
+def slot_owner(cluster: RedisClusterServers, slot: int) -> RedisServer:
+    for node in cluster.masters():
+        for first, last in _ranges(node):
+            if first <= slot <= last:
+                return node
+    raise AssertionError(slot)
+
+
+def _ranges(node: RedisServer) -> list[tuple[int, int]]:
+    """The slots that a master serves itself."""
+    nodes = node.call("CLUSTER NODES")
+    mine = next(each for each in nodes.values() if "myself" in each["flags"])
+    return [(int(span[0]), int(span[-1])) for span in mine["slots"]]
+
+
+def test_rankings_of_a_cluster_are_spread_and_survive_a_moving_slot(folder: Path) -> None:
+    with RedisClusterServers(folder / "cluster") as cluster:
+        asyncio.run(move_a_slot(cluster))
+
+
+async def move_a_slot(cluster: RedisClusterServers) -> None:
+    index = use(cluster.url)
+    await index.open("moving")
+    rankings = [Ranking(period, "global", Order.DESC, Ties.EARLIEST, None) for period in range(1, 31)]
+    for ranking in rankings:
+        rows = [Row(ranking.period_id, f"u{n}", Standing(float(n), 0), 1) for n in range(10)]
+        await index.load(ranking, chunks(rows), 1)
+    sizes = [int(node.call("DBSIZE")) for node in cluster.masters()]
+    assert all(sizes)
+    slot = int(cluster.nodes[0].call("CLUSTER", "KEYSLOT", index._keys_of(RANKING).names[0]))
+    source = slot_owner(cluster, slot)
+    target = next(node for node in cluster.masters() if node is not source)
+    stop = asyncio.Event()
+
+    async def read() -> int:
+        reads = version = 0
+        while not stop.is_set():
+            version += 1
+            try:
+                row = Row(1, "u0", Standing(0.0, 0), 1 + version)
+                await index.apply(RANKING, [row], RankStyle.ORDINAL)
+                page = await index.top(RANKING, 0, 20, RankStyle.ORDINAL)
+                assert [place.user_id for place in page.places] == [f"u{n}" for n in range(9, -1, -1)]
+                reads += 1
+            except Unavailable:
+                pass
+            await asyncio.sleep(0.001)
+        return reads
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0.1)
+    await asyncio.to_thread(migrate, cluster, source, target, slot)
+    # Another server holds it now, which has to be told that nothing is missing.
+    await until(lambda: is_behind(index))
+    (state,) = await index.states([RANKING])
+    await until(lambda: index.confirm(RANKING, state, 2))
+    await asyncio.sleep(0.2)
+    stop.set()
+    assert await reading > 20
+    page = await index.top(RANKING, 0, 20, RankStyle.ORDINAL)
+    assert page.total == 10
+    await index.close()
+
+
+def migrate(cluster: RedisClusterServers, source: RedisServer, target: RedisServer, slot: int) -> None:
+    source_id, target_id = source.call("CLUSTER", "MYID"), target.call("CLUSTER", "MYID")
+    target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+    source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+    while keys := source.call("CLUSTER", "GETKEYSINSLOT", slot, 1):
+        source.call("MIGRATE", HOST, target.port, "", 0, 5000, "KEYS", *keys)
+        time.sleep(0.05)
+    for node in cluster.masters():
+        node.call("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+
+
+# The feed
+
+
+@pytest.mark.parametrize("kind", ["redis", "cluster"])
+def test_the_feed_tells_every_server_and_notices_what_it_missed(kind: str) -> None:
+    store = shared_redis() if kind == "redis" else shared_cluster()
+
+    async def run() -> None:
+        ledger_id = f"feed-{time.time_ns()}"
+        connections = [RedisConnection(parse_redis_url(store.url), 1000) for _ in range(2)]
+        feeds = [RedisFeed(connection) for connection in connections]
+        index = RedisIndex(connections[0])
+        await index.open(ledger_id)
+        heard: list[list[str | None]] = [[], []]
+        changed: list[str | None] = []
+        for feed, list_of in zip(feeds, heard, strict=True):
+            await feed.open(ledger_id)
+            feed.subscribe("registry", list_of.append)
+        end = feeds[1].subscribe("ranking/1/global", changed.append)
+        # To begin with, something may have been missed.
+        await wait(lambda: heard == [[None], [None]] and changed == [None])
+        await feeds[0].publish("registry", "hello")
+        await wait(lambda: heard == [[None, "hello"], [None, "hello"]])
+        await fill(index)
+        await index.apply(RANKING, make_rows(2, version=3), RankStyle.ORDINAL)
+        await wait(lambda: len(changed) == 3)
+        revision = await index.revision(RANKING)
+        assert isinstance(revision, bytes)
+        assert changed[-1] == revision.decode()
+        nodes = [store] if isinstance(store, RedisServer) else store.nodes
+        for node in nodes:
+            node.call("CLIENT", "KILL", "TYPE", "pubsub")
+        await wait(lambda: heard[0][-1] is None and heard[1][-1] is None and changed[-1] is None)
+        await feeds[1].publish("registry", "again")
+        await wait(lambda: heard[0][-1] == heard[1][-1] == "again")
+        end()
+        before = len(changed)
+        await asyncio.sleep(0.5)
+        await index.apply(RANKING, make_rows(2, version=4), RankStyle.ORDINAL)
+        await asyncio.sleep(0.3)
+        assert len(changed) == before
+        for feed in feeds:
+            await feed.close()
+        for connection in connections:
+            await connection.close()
+
+    asyncio.run(run())
+
+
+async def wait(check: Any, within_s: float = 5) -> None:
+    end = time.monotonic() + within_s
+    while not check():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
