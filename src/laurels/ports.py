@@ -71,6 +71,7 @@ class StoredEvent(Struct, frozen=True):
     received_at: int
     voided: bool
     metadata: str | None
+    stamped: bool
 
 
 class Refolded(Struct, frozen=True):
@@ -183,8 +184,8 @@ class Ledger(Protocol):
     ) -> list[StoredEvent]:
         """A user's events on a board, last arrived first."""
 
-    async def board_events(self, board_id: int, *, after_seq: int, limit: int) -> list[StoredEvent]:
-        """A board's events in the order of arrival, voided ones left out."""
+    async def board_events(self, board_id: int, *, after_seq: int, limit: int, voided: bool) -> list[StoredEvent]:
+        """A board's events in the order of arrival, voided ones only if asked for."""
 
     async def count_events(self, board_id: int | None = None) -> int:
         """How many events a board has, or all boards together."""

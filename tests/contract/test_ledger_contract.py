@@ -151,8 +151,13 @@ class LedgerMachine(RuleBasedStateMachine):
             (row,) = each.rows
             assert each.fresh.get(period.id) == row.standing
         assert await self.ledger.count_events(self.board.id) == len(self.model.events)
-        exported = await self.ledger.board_events(self.board.id, after_seq=0, limit=1000)
+        exported = await self.ledger.board_events(self.board.id, after_seq=0, limit=1000, voided=False)
         assert {e.event_id: (e.user_id, e.score, e.at) for e in exported} == self.model.events
+        # In the order of their coming, within a batch as well.
+        assert [e.event_id for e in exported] == list(self.model.events)
+        every = await self.ledger.board_events(self.board.id, after_seq=0, limit=1000, voided=True)
+        assert {e.event_id: (e.user_id, e.score, e.at) for e in every if e.voided} == self.voided
+        assert [e for e in every if not e.voided] == exported
         for user_id in USERS:
             history = await self.ledger.user_events(self.board.id, user_id, before_seq=None, limit=1000)
             assert [event.seq for event in history] == sorted((event.seq for event in history), reverse=True)

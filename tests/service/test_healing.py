@@ -174,8 +174,8 @@ def test_a_pass_does_not_miss_a_transaction_that_commits_late(database: str, red
             transaction = late.transaction()
             await transaction.start()
             await late.execute(
-                "INSERT INTO events (board_id, event_id, user_id, score, at, stamped, received_at) "
-                "VALUES ($1, 'late', 'late', 7, 1, false, 1)",
+                "INSERT INTO events (seq, board_id, event_id, user_id, score, at, stamped, received_at) "
+                "VALUES (nextval('event_seqs'), $1, 'late', 'late', 7, 1, false, 1)",
                 board.id,
             )
             await late.execute(

@@ -37,6 +37,11 @@ async def connect(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
         raise Unavailable("ledger_unavailable", f"{settings.data_dir} is in use by another laurels command.")
 
 
+def reach_other(url: str, key: str | None) -> httpx.AsyncClient:
+    """A client of another Laurels than the one that the settings name."""
+    return _client(url, key)
+
+
 async def call(client: httpx.AsyncClient, method: str, path: str, *, tries: int = 3, **rest: Any) -> Any:
     """The answer's JSON. What can be tried again is, a few times; other problems are raised as what they are."""
     for number in range(tries):

@@ -13,7 +13,8 @@ import httpx
 import typer
 
 from laurels.cli.admin import AsJson, Key, Url, ask, reach, show
-from laurels.cli.connect import call, connect, error_of
+from laurels.cli.connect import call, connect, error_of, reach_other
+from laurels.cli.move import Move, report
 from laurels.cli.progress import show_progress
 from laurels.cli.serve import DataDir
 from laurels.cli.transfer import Format, Importer, guess_format, write_events
@@ -88,21 +89,33 @@ def export(
 
 
 def import_(
-    board: Board,
+    board: Annotated[
+        str | None, typer.Argument(help="The board's UUID. Needed for a file; with --from, the default is all.")
+    ] = None,
     source: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: standard input.")] = None,
     file_format: FileFormat = None,
     run_id: Annotated[
         str | None, typer.Option(help="Repeat a broken import with its own run id, and nothing counts twice.")
     ] = None,
+    from_url: Annotated[
+        str | None, typer.Option("--from", help="Not a file: everything of the Laurels that runs at this address.")
+    ] = None,
+    from_key: Annotated[str | None, typer.Option(help="The admin key of the Laurels that --from names.")] = None,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Read events into a board, from JSON lines or CSV.
+    """Read events into a board, from JSON lines or CSV; or, with --from, all that another Laurels has.
 
     A line that can't be used is reported with its number, and the rest goes in. Lines without an eventId get one
     from the run id and their line number. Exit code 1: some lines did not go in.
     """
+    if from_url is not None:
+        if asyncio.run(_import_from(reach(url, key, data_dir), from_url, from_key, board)):
+            raise typer.Exit(DIFFERENT)
+        return
+    if board is None:
+        raise Invalid("missing_field", "Name the BOARD to import into, or another Laurels with --from.", field="BOARD")
     chosen = file_format or guess_format(source)
     refused = asyncio.run(_import(reach(url, key, data_dir), board, source, chosen, run_id or new_key_id()))
     if refused:
@@ -193,3 +206,13 @@ async def _import(settings: Settings, board: str, source: Path | None, file_form
             raise
     typer.echo(importer.summary, err=True)
     return importer.refused
+
+
+async def _import_from(settings: Settings, from_url: str, from_key: str | None, board: str | None) -> int:
+    async with reach_other(from_url, from_key) as source, connect(settings) as target:
+        move = Move(source, target)
+        try:
+            await move.everything(board)
+        finally:
+            report(move)
+    return len(move.refused)

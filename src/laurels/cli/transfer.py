@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 BATCH_ITEMS = 1000
 BATCH_BYTES = 4 * 1024 * 1024
 LINE_BYTES = 64 * 1024
-COLUMNS = ["userId", "score", "timestamp", "eventId", "metadata"]
+COLUMNS = ["userId", "score", "timestamp", "eventId", "metadata", "stamped"]
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 Item = dict[str, Any]
@@ -174,6 +174,11 @@ def _csv_item(cells: dict[str | None, Any]) -> Item | str:
     score = item.get("score", "")
     if not _NUMBER.fullmatch(score):
         return f"score {score!r} is not a number"
+    stamped = item.pop("stamped", "")
+    if stamped not in {"", "true"}:
+        return f"stamped is {stamped!r}: it is true or empty"
+    if stamped:
+        item["stamped"] = True
     try:
         item["score"] = json.loads(score)
         if "metadata" in item:
@@ -188,11 +193,14 @@ def _refuse_constant(name: str) -> None:
 
 
 def _line(event: Item) -> str:
-    return json.dumps({name: value for name, value in event.items() if value is not None}, ensure_ascii=False) + "\n"
+    kept = {name: value for name in COLUMNS if (value := event.get(name)) is not None and value is not False}
+    return json.dumps(kept, ensure_ascii=False) + "\n"
 
 
 def _cell(event: Item, name: str) -> Any:
     value = event.get(name)
     if name == "metadata" and value is not None:
         return json.dumps(value, ensure_ascii=False)
+    if name == "stamped":
+        return "true" if value else ""
     return value

@@ -31,5 +31,7 @@ AHEAD_US = 5 * 60 * SECOND_US
 # `$` alone would let a line end pass at the end; the look-ahead is left out where others read the pattern.
 END = "$(?!\\n)"
 ID_PATTERN = f"^[^\\u0000-\\u001f\\u007f-\\u009f]+{END}"
+KEY_ID_PATTERN = f"^[0-9a-f]{{12}}{END}"
+DIGEST_PATTERN = f"^[0-9a-f]{{64}}{END}"
 # Boards and pods stand in addresses, topics and file names.
 SLUG_PATTERN = f"^[A-Za-z0-9][A-Za-z0-9._-]*{END}"

@@ -71,6 +71,13 @@ class ScoreUpdate(Body, kw_only=True):
 
 class ScoreItem(ScoreUpdate, kw_only=True):
     user_id: UserId
+    stamped: Annotated[
+        bool,
+        Meta(
+            description="Of an exported event: its timestamp was given by a server, so a repetition that has none is "
+            "the same event."
+        ),
+    ] = False
 
 
 class ScoreBatch(Body):
@@ -102,6 +109,23 @@ class PodRequest(Body):
 class KeyRequest(Body):
     role: Annotated[Literal["server", "client"], Meta(description="server: writes and reads; client: reads.")]
     label: Name | None = None
+    key_id: (
+        Annotated[
+            str,
+            Meta(pattern=limits.KEY_ID_PATTERN, description="Of a key that another Laurels made; with its `digest`."),
+        ]
+        | None
+    ) = None
+    digest: (
+        Annotated[
+            str, Meta(pattern=limits.DIGEST_PATTERN, description="Its SHA-256 in hex; see `digests` in the list.")
+        ]
+        | None
+    ) = None
+
+
+class KeysQuery(Body):
+    digests: Annotated[bool, Meta(description="With the SHA-256 of each, to bring them to another Laurels.")] = False
 
 
 class BoardRequest(Body, kw_only=True):
@@ -170,6 +194,10 @@ class DistributionQuery(SelectionQuery):
 class PageQuery(Body):
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES)] = 100
     cursor: Annotated[str, Meta(max_length=100, description="The `nextCursor` of the page before.")] | None = None
+
+
+class EventsQuery(PageQuery):
+    voided: Annotated[bool, Meta(description="With the events of removed users, which no longer count.")] = False
 
 
 class BoardsQuery(PageQuery):
@@ -306,6 +334,8 @@ class BoardEvent(Answer):
     score: float
     timestamp: Instant
     metadata: dict[str, Any] | None
+    stamped: Annotated[bool, Meta(description="The timestamp was given by a server, not by the sender.")]
+    voided: bool
 
 
 class EventsAnswer(Answer):
@@ -391,10 +421,11 @@ class KeyAnswer(Answer):
     role: Role
     label: str | None
     created_at: Instant
+    digest: Annotated[str | None, Meta(description="SHA-256 in hex, where it was asked for.")] = None
 
 
-class NewKeyAnswer(KeyAnswer):
-    key: Annotated[str, Meta(description="The key itself. It is shown this once.")]
+class NewKeyAnswer(KeyAnswer, kw_only=True):
+    key: Annotated[str | None, Meta(description="The key itself. It is shown this once. null: it was brought here.")]
 
 
 class KeysAnswer(Answer):

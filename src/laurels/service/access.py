@@ -108,6 +108,18 @@ class Access:
         await self._registry.tell()
         return key, token
 
+    async def adopt_key(self, pod_id: str, role: Role, label: str | None, key_id: str, digest: bytes) -> Key:
+        """Take over a key that another Laurels made. Idempotent."""
+        key = Key(key_id, pod_id, role, label, digest, self._clock.now_us())
+        held = self._keys.get(key_id)
+        if held is not None and (held.pod_id, held.role, held.digest) == (pod_id, role, digest):
+            return held
+        async with self._changing:
+            await self._ledger.create_key(key)
+            self._keys[key_id] = key
+        await self._registry.tell()
+        return key
+
     async def keys_of(self, pod_id: str) -> list[Key]:
         await self._need_pod(pod_id)
         return [key for key in self._keys.values() if key.pod_id == pod_id]

@@ -113,8 +113,8 @@ class Reads:
             raise NotFound("user_not_found", f"User {user_id!r} has no score on this board.", field="userId")
         return events
 
-    async def events(self, board: Board, after_seq: int, limit: int) -> list[StoredEvent]:
-        return await self._ledger.board_events(board.id, after_seq=after_seq, limit=limit)
+    async def events(self, board: Board, after_seq: int, limit: int, *, voided: bool) -> list[StoredEvent]:
+        return await self._ledger.board_events(board.id, after_seq=after_seq, limit=limit, voided=voided)
 
     async def count_events(self, board: Board) -> int:
         return await self._ledger.count_events(board.id)

@@ -27,13 +27,17 @@ _CLOSED = {
 
 
 class Submission(Struct, frozen=True):
-    """A score as somebody sent it. `at` None: now. `event_id` None: Laurels makes one."""
+    """A score as somebody sent it. `at` None: now. `event_id` None: Laurels makes one.
+
+    `stamped`: an exported event whose time was given by a server.
+    """
 
     user_id: str
     score: int | float
     at: int | None = None
     event_id: str | None = None
     metadata: dict[str, Any] | None = None
+    stamped: bool = False
 
 
 class RankState(StrEnum):
@@ -134,7 +138,7 @@ def _check(board: Board, submission: Submission, now: int) -> Event:
         user_id=submission.user_id,
         score=score,
         at=now if submission.at is None else _check_time(board, submission.at, now),
-        stamped=submission.at is None,
+        stamped=submission.at is None or submission.stamped,
         received_at=now,
         metadata=canonical_metadata(submission.metadata),
     )

@@ -89,9 +89,9 @@ class PostgresLedger:
             await self._pool.read(lambda c: c.fetch(SQL["user_events"], board_id, user_id, last, limit))
         )
 
-    async def board_events(self, board_id: int, *, after_seq: int, limit: int) -> list[StoredEvent]:
+    async def board_events(self, board_id: int, *, after_seq: int, limit: int, voided: bool) -> list[StoredEvent]:
         return scores.read_events(
-            await self._pool.read(lambda c: c.fetch(SQL["board_events"], board_id, after_seq, limit))
+            await self._pool.read(lambda c: c.fetch(SQL["board_events"], board_id, after_seq, voided, limit))
         )
 
     async def count_events(self, board_id: int | None = None) -> int:

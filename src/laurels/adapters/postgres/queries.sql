@@ -53,12 +53,12 @@ WHERE period_id = $1 AND score IS NOT NULL
 ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id LIMIT $4;
 
 -- name: user_events
-SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata FROM events
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped FROM events
 WHERE board_id = $1 AND user_id = $2 AND seq < $3 ORDER BY seq DESC LIMIT $4;
 
 -- name: board_events
-SELECT seq, event_id, user_id, score, at, received_at, false AS voided, metadata FROM events
-WHERE board_id = $1 AND seq > $2 AND voided_by IS NULL ORDER BY seq LIMIT $3;
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped FROM events
+WHERE board_id = $1 AND seq > $2 AND (voided_by IS NULL OR $3) ORDER BY seq LIMIT $4;
 
 -- name: count_board_events
 SELECT count(*) FROM events WHERE board_id = $1 AND voided_by IS NULL;

@@ -96,8 +96,8 @@ class SqliteLedger:
     ) -> list[StoredEvent]:
         return await self._threads.read(lambda c: scores.user_events(c, board_id, user_id, before_seq, limit))
 
-    async def board_events(self, board_id: int, *, after_seq: int, limit: int) -> list[StoredEvent]:
-        return await self._threads.read(lambda c: scores.board_events(c, board_id, after_seq, limit))
+    async def board_events(self, board_id: int, *, after_seq: int, limit: int, voided: bool) -> list[StoredEvent]:
+        return await self._threads.read(lambda c: scores.board_events(c, board_id, after_seq, limit, voided))
 
     async def count_events(self, board_id: int | None = None) -> int:
         return await self._threads.read(lambda c: scores.count_events(c, board_id))

@@ -68,12 +68,12 @@ SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
 WHERE period_id = ? AND score IS NOT NULL ORDER BY score, achieved_at DESC, user_id LIMIT ?;
 
 -- name: user_events
-SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL, metadata FROM events
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL, metadata, stamped FROM events
 WHERE board_id = ? AND user_id = ? AND seq < ? ORDER BY seq DESC LIMIT ?;
 
 -- name: board_events
-SELECT seq, event_id, user_id, score, at, received_at, 0, metadata FROM events
-WHERE board_id = ? AND seq > ? AND voided_by IS NULL ORDER BY seq LIMIT ?;
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL, metadata, stamped FROM events
+WHERE board_id = ? AND seq > ? AND (voided_by IS NULL OR ?) ORDER BY seq LIMIT ?;
 
 -- name: count_board_events
 SELECT count(*) FROM events WHERE board_id = ? AND voided_by IS NULL;

@@ -83,8 +83,10 @@ def user_events(
     return _read_events(connection.execute(SQL["user_events"], (board_id, user_id, last, limit)))
 
 
-def board_events(connection: sqlite3.Connection, board_id: int, after_seq: int, limit: int) -> list[StoredEvent]:
-    return _read_events(connection.execute(SQL["board_events"], (board_id, after_seq, limit)))
+def board_events(
+    connection: sqlite3.Connection, board_id: int, after_seq: int, limit: int, voided: bool
+) -> list[StoredEvent]:
+    return _read_events(connection.execute(SQL["board_events"], (board_id, after_seq, voided, limit)))
 
 
 def count_rows(connection: sqlite3.Connection) -> int:
@@ -187,11 +189,11 @@ def _read_rows(found: Iterable[tuple[int, str, float | None, int, str | None, in
 
 
 def _read_events(
-    found: Iterable[tuple[int, str, str, float, int, int, int, str | None]],
+    found: Iterable[tuple[int, str, str, float, int, int, int, str | None, int]],
 ) -> list[StoredEvent]:
     return [
-        StoredEvent(seq, event_id, user_id, score, at, received_at, bool(voided), metadata)
-        for seq, event_id, user_id, score, at, received_at, voided, metadata in found
+        StoredEvent(seq, event_id, user_id, score, at, received_at, bool(voided), metadata, bool(stamped))
+        for seq, event_id, user_id, score, at, received_at, voided, metadata, stamped in found
     ]
 
 

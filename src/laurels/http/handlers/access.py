@@ -1,10 +1,14 @@
 """Pods and keys. All of it needs an admin key."""
 
+from typing import Any
+
 from laurels.core.instants import to_datetime
+from laurels.errors import Invalid
 from laurels.http.bodies import (
     KeyAnswer,
     KeyRequest,
     KeysAnswer,
+    KeysQuery,
     NewKeyAnswer,
     NoQuery,
     PodAnswer,
@@ -32,31 +36,49 @@ async def get_pods(call: Call[NoQuery, None]) -> PodsAnswer:
 async def post_key(call: Call[NoQuery, KeyRequest]) -> NewKeyAnswer:
     """Create a key of a pod
 
-    The key is shown in this answer and never again: only its hash is kept.
+    The key is shown in this answer and never again: only its hash is kept. With `keyId` and `digest` a key that another
+    Laurels made is taken over, and goes on working.
     """
-    key, token = await call.laurels.access.create_key(
-        call.path("podId"), Role(call.body.role), call.body.label, call.idempotency_key
-    )
+    body, pod_id = call.body, call.path("podId")
+    token = None
+    if body.key_id is not None and body.digest is not None:
+        key = await call.laurels.access.adopt_key(
+            pod_id, Role(body.role), body.label, body.key_id, bytes.fromhex(body.digest)
+        )
+    elif body.key_id is not None or body.digest is not None:
+        missing = "digest" if body.digest is None else "keyId"
+        raise Invalid("missing_field", "keyId and digest go together.", field=missing, rule="required")
+    else:
+        key, token = await call.laurels.access.create_key(pod_id, Role(body.role), body.label, call.idempotency_key)
     return NewKeyAnswer(
         key_id=key.key_id, role=key.role, label=key.label, created_at=to_datetime(key.created_at), key=token
     )
 
 
-async def get_keys(call: Call[NoQuery, None]) -> KeysAnswer:
+async def get_keys(call: Call[KeysQuery, None]) -> KeysAnswer:
     """List the keys of a pod, without their secrets"""
-    keys = await call.laurels.access.keys_of(call.path("podId"))
-    return KeysAnswer(
-        keys=[
-            KeyAnswer(key_id=key.key_id, role=key.role, label=key.label, created_at=to_datetime(key.created_at))
-            for key in keys
-        ]
-    )
+    return await _keys(call, digests=call.query.digests)
 
 
 async def delete_key(call: Call[NoQuery, None]) -> KeysAnswer:
     """Revoke a key: it stops working at once. Gives the keys that remain"""
     await call.laurels.access.revoke_key(call.path("podId"), call.path("keyId"))
-    return await get_keys(call)
+    return await _keys(call, digests=False)
+
+
+async def _keys(call: Call[Any, None], *, digests: bool) -> KeysAnswer:
+    return KeysAnswer(
+        keys=[
+            KeyAnswer(
+                key_id=key.key_id,
+                role=key.role,
+                label=key.label,
+                created_at=to_datetime(key.created_at),
+                digest=key.digest.hex() if digests else None,
+            )
+            for key in await call.laurels.access.keys_of(call.path("podId"))
+        ]
+    )
 
 
 def _pod(pod: Pod) -> PodAnswer:

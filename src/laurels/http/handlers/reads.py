@@ -15,6 +15,7 @@ from laurels.http.bodies import (
     DistributionQuery,
     Entry,
     EventsAnswer,
+    EventsQuery,
     FriendEntry,
     HistoryAnswer,
     HistoryEvent,
@@ -145,11 +146,11 @@ async def get_history(call: Call[PageQuery, None]) -> HistoryAnswer:
     )
 
 
-async def get_events(call: Call[PageQuery, None]) -> EventsAnswer:
+async def get_events(call: Call[EventsQuery, None]) -> EventsAnswer:
     """All events of a board in the order of arrival: for export"""
     board = call.board
     after, limit = decode_cursor(call.query.cursor) or 0, call.query.limit
-    events = await call.laurels.reads.events(board, after, limit)
+    events = await call.laurels.reads.events(board, after, limit, voided=call.query.voided)
     return EventsAnswer(
         uuid=board.uuid,
         events=[
@@ -159,6 +160,8 @@ async def get_events(call: Call[PageQuery, None]) -> EventsAnswer:
                 score=event.score,
                 timestamp=to_datetime(event.at),
                 metadata=_metadata(event.metadata),
+                stamped=event.stamped,
+                voided=event.voided,
             )
             for event in events
         ],

@@ -3,6 +3,7 @@
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from laurels.core.instants import to_datetime, to_us
 from laurels.errors import LaurelsError
@@ -115,7 +116,8 @@ def _read_item(raw: msgspec.Raw, event_id: str | None) -> Submission | LaurelsEr
         item = decode_body(bytes(raw), _item, "item")
     except LaurelsError as error:
         return error
-    return to_submission(item.user_id, item, event_id)
+    submission = to_submission(item.user_id, item, event_id)
+    return replace(submission, stamped=True) if item.stamped else submission
 
 
 def _result(accepted: Accepted) -> ScoreResult:

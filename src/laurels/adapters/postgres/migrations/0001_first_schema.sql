@@ -52,7 +52,7 @@ CREATE TABLE periods (
 -- Every accepted submission, once. A voided event no longer counts and its id stays taken. Boards and periods are never
 -- deleted, so the two large tables do without foreign keys, which would cost a look-up a row.
 CREATE TABLE events (
-    seq         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    seq         bigint PRIMARY KEY,
     board_id    bigint NOT NULL,
     event_id    text COLLATE "C" NOT NULL,
     user_id     text COLLATE "C" NOT NULL,
@@ -66,6 +66,7 @@ CREATE TABLE events (
     UNIQUE (board_id, event_id)
 );
 
+CREATE SEQUENCE event_seqs OWNED BY events.seq;
 CREATE INDEX events_by_user ON events (board_id, user_id, seq);
 -- What was changed lately: see Ledger.position. One entry a transaction, for equal ones are kept together.
 CREATE INDEX events_by_xact ON events (xact);
@@ -147,12 +148,14 @@ DECLARE
     before_rows scores[];
 BEGIN
     -- 1. The events. Of two with the same id in one batch the first counts.
-    WITH input AS (
-        SELECT i.* FROM unnest(board_ids, event_ids, user_ids, event_scores, event_ats, stamps, received, metadatas)
+    -- They are numbered in the order of the batch and stored in the order of their keys.
+    WITH input AS MATERIALIZED (
+        SELECT i.*, nextval('event_seqs') AS seq
+        FROM unnest(board_ids, event_ids, user_ids, event_scores, event_ats, stamps, received, metadatas)
             WITH ORDINALITY AS i (board_id, event_id, user_id, score, at, stamped, received_at, metadata, n)
     ), inserted AS (
-        INSERT INTO events AS e (board_id, event_id, user_id, score, at, stamped, received_at, metadata)
-        SELECT i.board_id, i.event_id, i.user_id, i.score, i.at, i.stamped, i.received_at, i.metadata
+        INSERT INTO events AS e (seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata)
+        SELECT i.seq, i.board_id, i.event_id, i.user_id, i.score, i.at, i.stamped, i.received_at, i.metadata
         FROM input i ORDER BY i.board_id, i.event_id COLLATE "C", i.n
         ON CONFLICT (board_id, event_id) DO NOTHING
         RETURNING e.board_id, e.event_id

@@ -1,0 +1,143 @@
+"""From one process with SQLite to PostgreSQL and Redis, while it runs: nothing is lost, and nothing counted twice."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.running import ADMIN_KEY, RunningServer, laurels
+from support.shared import deployed
+
+PAST = "2026-01-01T00:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[RunningServer]:
+    with deployed(1) as deployment:
+        yield deployment.servers[0]
+
+
+def fill(client: httpx.Client) -> str:
+    """Boards of every kind, with removed users, metadata, and a pod with a key, which is given."""
+    rng = random.Random(3)
+    assert client.post("/api/v1/pods", json={"podId": "chess", "name": "Chess"}).status_code == 201
+    key = client.post("/api/v1/pods/chess/keys", json={"role": "server", "label": "game"}).json()["key"]
+    definitions: list[dict[str, Any]] = [
+        {"UUID": "sums", "rule": "increment", "ties": "shared", "metadata": {"a": [1]}},
+        {"UUID": "laps", "rule": "best", "order": "asc", "minScore": 0, "public": True},
+        {"UUID": "newest", "rule": "latest", "capacity": 5},
+        {"UUID": "ended", "rule": "best"},
+        {"UUID": "archived", "rule": "increment"},
+    ]
+    for definition in definitions:
+        body = {"podId": "chess", "name": definition["UUID"]} | definition
+        assert client.post("/api/v1/leaderboards", json=body).status_code == 201
+    for board in ("default", *(definition["UUID"] for definition in definitions)):
+        for _ in range(30):
+            scores = [new_score(rng) for _ in range(40)]
+            assert client.post(f"/api/v1/leaderboards/{board}/scores", json={"scores": scores}).status_code == 200
+            if rng.random() < 0.3:
+                client.delete(f"/api/v1/leaderboards/{board}/users/u{rng.randrange(60)}")
+    client.patch("/api/v1/leaderboards/ended", json={"status": "ENDED"})
+    client.delete("/api/v1/leaderboards/archived")
+    return str(key)
+
+
+def new_score(rng: random.Random) -> dict[str, Any]:
+    score: dict[str, Any] = {"userId": f"u{rng.randrange(60)}", "score": rng.choice([1, 2, 0.1, 0.25])}
+    if rng.random() < 0.5:
+        score["timestamp"] = f"2026-02-{rng.randrange(1, 28):02}T10:00:00.{rng.randrange(10**6):06}Z"
+    if rng.random() < 0.3:
+        score["metadata"] = {"match": rng.randrange(5)}
+    return score
+
+
+def everything(client: httpx.Client) -> dict[str, Any]:
+    """All that can be read of a Laurels, but for when it was received."""
+    seen: dict[str, Any] = {}
+    for board in ("default", "sums", "laps", "newest", "ended", "archived"):
+        path = f"/api/v1/leaderboards/{board}"
+        definition = client.get(path).json()
+        seen[board] = {name: value for name, value in definition.items() if name != "createdAt"}
+        seen[board + " top"] = client.get(path + "/top?limit=1000").json()["users"]
+        histories = {}
+        for number in range(60):
+            answer = client.get(f"{path}/users/u{number}/history?limit=1000").json()
+            for event in answer.get("events", ()):
+                del event["receivedAt"]
+            histories[number] = answer.get("events")
+        seen[board + " history"] = histories
+    seen["pods"] = [(pod["podId"], pod["name"]) for pod in client.get("/api/v1/pods").json()["pods"]]
+    return seen
+
+
+def move(source: RunningServer, target: RunningServer, *arguments: str) -> str:
+    done = laurels(
+        "import", *arguments, "--from", source.url, "--from-key", ADMIN_KEY,
+        data_dir=target.data_dir, url=target.url, key=ADMIN_KEY,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+def test_a_running_instance_is_moved_as_a_whole(tmp_path: Path, target: RunningServer) -> None:
+    with RunningServer(tmp_path) as source, source.client() as old, target.client() as new:
+        key = fill(old)
+        events = 6 * 30 * 40
+        assert move(source, target) == f"{events} accepted, 0 already there, 0 refused."
+        assert everything(new) == everything(old)
+        # What comes later is brought over by a repetition.
+        late = {"score": 5, "eventId": "late", "timestamp": PAST}
+        stamped = {"score": 7, "eventId": "stamped"}
+        assert old.put("/api/v1/leaderboards/sums/users/u1", json=late).status_code == 200
+        assert old.put("/api/v1/leaderboards/sums/users/u2", json=stamped).status_code == 200
+        assert old.delete("/api/v1/leaderboards/laps/users/u3").status_code == 200
+        closed = 2 * 30 * 40
+        assert move(source, target) == f"2 accepted, {events - closed} already there, 0 refused."
+        assert everything(new) == everything(old)
+        assert move(source, target, "sums") == f"0 accepted, {30 * 40 + 2} already there, 0 refused."
+        assert everything(new) == everything(old)
+        # Keys go on working, and so do repetitions of what was sent to the old one.
+        with target.client(key) as game:
+            again = game.put("/api/v1/leaderboards/sums/users/u2", json=stamped).json()
+            assert again["duplicate"]
+            assert game.get("/api/v1/leaderboards/sums/top").status_code == 200
+        check = laurels("verify", data_dir=target.data_dir, url=target.url, key=ADMIN_KEY)
+        assert check.returncode == 0, check.stdout
+
+
+def test_by_a_file(tmp_path: Path, target: RunningServer) -> None:
+    with RunningServer(tmp_path) as source, source.client() as old, target.client() as new:
+        for client in (old, new):
+            body = {"UUID": "by-file", "podId": "default", "name": "x", "rule": "increment"}
+            client.post("/api/v1/leaderboards", json=body)
+        rng = random.Random(9)
+        scores = {"scores": [new_score(rng) for _ in range(500)]}
+        old.post("/api/v1/leaderboards/by-file/scores", json=scores)
+        for name in ("events.ndjson", "events.csv"):
+            file = str(tmp_path / name)
+            out = laurels("export", "by-file", file, data_dir=tmp_path, url=source.url, key=ADMIN_KEY)
+            assert out.returncode == 0, out.stderr
+            done = laurels("import", "by-file", file, data_dir=tmp_path, url=target.url, key=ADMIN_KEY)
+            assert done.returncode == 0, done.stderr
+        assert done.stderr.splitlines()[-1] == "0 accepted, 500 already there, 0 refused."
+        paths = "/api/v1/leaderboards/by-file/top?limit=1000"
+        assert old.get(paths).json()["users"] == new.get(paths).json()["users"]
+
+
+def test_what_is_missing_is_said(tmp_path: Path, target: RunningServer) -> None:
+    with RunningServer(tmp_path) as source:
+        unknown = laurels(
+            "import", "nothing", "--from", source.url, "--from-key", ADMIN_KEY,
+            data_dir=tmp_path, url=target.url, key=ADMIN_KEY,
+        )  # fmt: skip
+        assert unknown.returncode == 3
+        assert "no board 'nothing'" in unknown.stderr
+        wrong = laurels("import", "--from", source.url, "--from-key", "wrong" * 5, data_dir=tmp_path, url=target.url)
+        assert wrong.returncode == 4
+    nameless = laurels("import", data_dir=tmp_path, url=target.url)
+    assert nameless.returncode == 2
+    assert "--from" in nameless.stderr
