@@ -4,14 +4,15 @@ SETUP := pyproject.toml constraints.txt tools/setup.sh
 PYTHON ?= python3
 export PYTHON
 
-.PHONY: help serve test check format bench clean
+.PHONY: help serve test check format bench faults clean
 
 help:
 	@echo "make serve   start the server on the embedded default: http://127.0.0.1:8080"
 	@echo "make test    run the tests"
 	@echo "make check   formatting, lint, types"
 	@echo "make format  put the formatting right"
-	@echo "make bench   measure one million users beside a bare SortedList and sqlite3"
+	@echo "make faults  kill, freeze and flush servers, PostgreSQL and Redis 200 times under load (about 7 minutes)"
+	@echo "make bench   measure one million users: embedded, then on PostgreSQL and Redis"
 
 serve: .venv/.run
 	@.venv/bin/laurels serve
@@ -30,6 +31,10 @@ format: .venv/.dev
 
 bench: .venv/.dev
 	.venv/bin/python bench/embedded.py
+	PYTHONPATH=tests .venv/bin/python bench/shared.py
+
+faults: .venv/.dev
+	LAURELS_TEST_FAULTS=100 .venv/bin/pytest -s tests/faults/test_shared_stores.py
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -28,6 +28,30 @@ if [ ! -x .venv/bin/pip ]; then
     fi
 fi
 
+# The servers that the tests start for themselves. Without them their tests skip, and say so.
+have() { PATH="$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' ':')" command -v "$1" >/dev/null; }
+
+missing=""
+if [ "$what" = dev ]; then
+    have initdb || missing="$missing postgresql"
+    have redis-server || missing="$missing redis-server"
+    have pgbouncer || missing="$missing pgbouncer"
+    have openssl || missing="$missing openssl"
+fi
+if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing Debian's$missing for the tests; none of it is started"
+    export DEBIAN_FRONTEND=noninteractive
+    policy=/usr/sbin/policy-rc.d
+    made=""
+    [ -e $policy ] || { printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy && made=yes; }
+    apt-get -qq update
+    # shellcheck disable=SC2086 # several words
+    apt-get -qq install -y --no-install-recommends $missing >/dev/null 2>&1 || say "that failed: their tests will skip"
+    [ -z "$made" ] || rm -f $policy
+elif [ -n "$missing" ]; then
+    say "not there, and only root on Debian can install them:$missing. Their tests will skip."
+fi
+
 say "installing the pinned packages of constraints.txt into .venv (for '$what')"
 extra=""
 [ "$what" = dev ] && extra="[dev]"

@@ -46,8 +46,6 @@ class Follower:
             self._healer.know(board)
         if self._ledger.ranks is None:
             await self._load_rows(boards, progress)
-        else:
-            self._healer.look_at(boards)
         self._ready = True
 
     async def load(self, board: Board) -> None:

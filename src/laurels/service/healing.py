@@ -8,7 +8,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import structlog
 
@@ -22,6 +22,7 @@ log = structlog.get_logger()
 RETRY_S = 0.1
 MAX_RETRY_S = 1.0
 REFILLS = 5
+MENDS_AT_ONCE = 4
 # Rows that may wait to be applied again; more are left to the pass, which finds them in the ledger.
 QUEUE_ROWS = 100_000
 # From this many changes on, building anew is quicker than catching up.
@@ -54,6 +55,8 @@ class Healer:
         self._by_period: dict[int, Board] = {}
         self._refresh: Callable[[], Awaitable[None]] | None = None
         self._passing: asyncio.Task[None] | None = None
+        # After a loss of everything, not all rankings of all boards at once.
+        self._slots = asyncio.Semaphore(MENDS_AT_ONCE)
 
     def start(self, refresh: Callable[[], Awaitable[None]]) -> None:
         """`refresh` brings the boards up to date, so that a pass does not undo what another server changed."""
@@ -77,11 +80,6 @@ class Healer:
         """How many rows wait to be applied again."""
         return sum(len(rows) for rows in self._queue.values())
 
-    def look_at(self, boards: Iterable[Board]) -> None:
-        for board in boards:
-            for period in board.periods:
-                self.mend(board, board.ranking(period.id))
-
     def mend(self, board: Board, ranking: Ranking, rows: Sequence[Row] = (), error: LaurelsError | None = None) -> None:
         """See to a ranking that is behind, in the background; `rows` are known to be missing from it."""
         if rows:
@@ -93,7 +91,7 @@ class Healer:
                 queued.clear()
             REPAIR_QUEUE.set(self.waiting)
         if ranking not in self._mending:
-            reason = "looked at" if error is None else error.message
+            reason = "found by the pass" if error is None else error.message
             log.info("index_mending", board=board.uuid, period=ranking.period_id, rows=len(rows), reason=reason)
             task = asyncio.create_task(self._mend_until_done(board.id, ranking), name=f"mend {board.uuid}")
             self._mending[ranking] = task
@@ -128,22 +126,28 @@ class Healer:
     # Inside
 
     async def _pass_regularly(self, interval_s: float) -> None:
+        """The first one at once, for nobody knows how the index stands; then one server at a time."""
+        may_pass = True
         while True:
-            await asyncio.sleep(interval_s)
             try:
-                if await self._index.claim("repair", interval_s * 0.9):
+                if may_pass:
                     await self.pass_once()
+                await asyncio.sleep(interval_s)
+                may_pass = await self._index.claim("repair", interval_s * 0.9)
             except LaurelsError as error:
                 log.warning("repair_pass_failed", reason=error.message)
+                await asyncio.sleep(interval_s)
             except Exception:
                 log.exception("repair_pass_failed")
+                await asyncio.sleep(interval_s)
 
     async def _mend_until_done(self, board_id: int, ranking: Ranking) -> None:
         wait_s = RETRY_S
         told = ""
         while True:
             try:
-                done = await self._mend_once(board_id, ranking)
+                async with self._slots:
+                    done = await self._mend_once(board_id, ranking)
             except LaurelsError as error:
                 if error.message != told and error.code not in {"build_running", "index_unavailable"}:
                     log.warning("mending_failed", period=ranking.period_id, reason=error.message)

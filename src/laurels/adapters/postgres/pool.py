@@ -64,6 +64,8 @@ class PostgresPool:
         self._probing = False
 
     async def open(self) -> None:
+        """May be tried again after a failure."""
+        await self.close()
         try:
             await self._look()
             self._pool = await asyncpg.create_pool(

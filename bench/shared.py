@@ -1,0 +1,272 @@
+"""One million users on PostgreSQL and Redis, on private servers that the program starts itself.
+
+Rebuilding the ranking beside a plain pipelined load of the same sorted set; memory a user in Redis beside the bare
+sorted set; updates beside the bare statements that store and rank them; and reads and writes over HTTP. Compare ratios,
+not times: PostgreSQL, Redis, the server and the client share the machine's cores.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import platform
+import random
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import redis.asyncio as redis
+
+from laurels.adapters.postgres import PostgresLedger
+from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
+from laurels.adapters.system_clock import SystemClock
+from laurels.core.board import Board, Ranking
+from laurels.service.laurels import Laurels
+from laurels.service.reads import Selection
+from laurels.service.submit import Submission
+from support.running import ADMIN_KEY, RunningServer
+from support.stores import HOST, PostgresServer, RedisServer, temporary_folder
+
+BATCH = 200
+SENDERS = 4
+CONNECTIONS = 64
+PIPELINE = 1000
+SEED = 1
+
+Figures = dict[str, float]
+
+
+def user_name(number: int) -> str:
+    """24 characters, as database ids often are."""
+    return f"{number:024x}"
+
+
+@contextlib.asynccontextmanager
+async def opened(postgres: PostgresServer, store: RedisServer) -> AsyncIterator[Laurels]:
+    connection = RedisConnection(parse_redis_url(store.url), timeout_ms=10_000)
+    laurels = Laurels(
+        PostgresLedger(postgres.url(), SystemClock(), max_connections=8),
+        RedisIndex(connection),
+        RedisFeed(connection),
+        SystemClock(),
+        admin_key=ADMIN_KEY,
+        max_boards=10,
+        max_batch=1000,
+        max_pending=1_000_000,
+        write_timeout_ms=600_000,
+        repair_interval_ms=1000,
+    )
+    try:
+        await laurels.open()
+        await laurels.load()
+        yield laurels
+    finally:
+        await laurels.close()
+
+
+def fill(postgres: PostgresServer, users: int) -> None:
+    """Straight into the tables: what is measured is what comes after."""
+    postgres.sql(
+        "INSERT INTO scores (period_id, user_id, score, achieved_at, total, moved, version) "
+        "SELECT (SELECT id FROM periods LIMIT 1), lpad(to_hex(n), 24, '0'), (n * 7919) % 100003, n, "
+        f"(n * 7919) % 100003, true, nextval('versions') FROM generate_series(0, {users - 1}) AS n"
+    )
+    postgres.sql("VACUUM ANALYZE scores")
+
+
+async def measure(postgres: PostgresServer, store: RedisServer, users: int, seconds: float) -> tuple[Figures, Figures]:
+    async with opened(postgres, store) as laurels:
+        (board,) = laurels.boards.all()
+        await asyncio.to_thread(fill, postgres, users)
+        ranking = board.ranking(board.periods[0].id)
+        plain = redis.Redis(host=HOST, port=store.port)
+        bare = await load_plain(postgres, plain, ranking, seconds)
+        await plain.flushall()
+        before = await used_memory(plain)
+        start = time.perf_counter()
+        await laurels._healer.build(board, ranking)  # noqa: SLF001 - what `laurels rebuild` calls
+        figures: Figures = {"rebuild": users / (time.perf_counter() - start)}
+        figures["bytes"] = (await used_memory(plain) - before) / users
+        assert await laurels._index.count(ranking) == users  # noqa: SLF001
+        figures |= await rates(laurels, board, users, seconds)
+        bare |= await bare_rates(postgres, plain, ranking, users, seconds)
+        await plain.aclose()
+    return figures, bare
+
+
+async def load_plain(postgres: PostgresServer, plain: redis.Redis, ranking: Ranking, seconds: float) -> Figures:
+    """The same rows, read in the same chunks, into a sorted set and nothing else."""
+    del seconds
+    ledger = PostgresLedger(postgres.url(), SystemClock(), max_connections=2)
+    await ledger.open()
+    before = await used_memory(plain)
+    start = time.perf_counter()
+    count = 0
+    async for chunk in ledger.rows(ranking.period_id):
+        for first in range(0, len(chunk), PIPELINE):
+            pipeline = plain.pipeline(transaction=False)
+            scores = {row.user_id: row.standing.score for row in chunk[first : first + PIPELINE] if row.standing}
+            pipeline.zadd("plain", scores)
+            await pipeline.execute()
+            count += len(scores)
+    elapsed = time.perf_counter() - start
+    await ledger.close()
+    return {"rebuild": count / elapsed, "bytes": (await used_memory(plain) - before) / count}
+
+
+async def used_memory(plain: redis.Redis) -> int:
+    return int((await plain.info("memory"))["used_memory"])
+
+
+async def rates(laurels: Laurels, board: Board, users: int, seconds: float) -> Figures:
+    rng = random.Random(SEED)
+
+    async def update() -> int:
+        names = [user_name(rng.randrange(users)) for _ in range(BATCH)]
+        await laurels.submissions.submit_many(board, [Submission(name, rng.randrange(100)) for name in names])
+        return BATCH
+
+    async def rank() -> int:
+        await laurels.reads.rank(board, Selection(), user_name(rng.randrange(users)))
+        return 1
+
+    return {
+        "update": await rate(update, seconds, SENDERS),
+        "rank": await rate(rank, seconds, CONNECTIONS),
+    }
+
+
+async def bare_rates(
+    postgres: PostgresServer, plain: redis.Redis, ranking: Ranking, users: int, seconds: float
+) -> Figures:
+    """What has to be done at the least: one upsert and one insert a batch, then one ZADD a user, unguarded."""
+    rng = random.Random(SEED)
+    pool = await asyncpg.create_pool(postgres.url(), min_size=SENDERS, max_size=SENDERS)
+    await pool.execute("CREATE TABLE plain_events (seq bigserial PRIMARY KEY, user_id text, score double precision)")
+    await pool.execute("CREATE TABLE plain_scores (user_id text PRIMARY KEY, score double precision)")
+    await pool.execute(
+        "INSERT INTO plain_scores SELECT user_id, score FROM scores WHERE period_id = $1", ranking.period_id
+    )
+    names_of_plain = [user_name(number) for number in range(users)]
+    for first in range(0, users, 10_000):
+        await plain.zadd("plain", dict.fromkeys(names_of_plain[first : first + 10_000], 1.0))
+    statement = """
+        WITH input AS (SELECT * FROM unnest($1::text[], $2::double precision[]) AS i (user_id, score)),
+        stored AS (INSERT INTO plain_events (user_id, score) SELECT user_id, score FROM input)
+        INSERT INTO plain_scores AS s (user_id, score) SELECT user_id, score FROM input ORDER BY user_id
+        ON CONFLICT (user_id) DO UPDATE SET score = s.score + excluded.score RETURNING user_id, score
+    """
+
+    async def update() -> int:
+        names = rng.sample(range(users), BATCH) if users > BATCH else list(range(users))
+        rows = await pool.fetch(statement, [user_name(name) for name in names], [1.0] * len(names))
+        await plain.zadd("plain", {row["user_id"]: row["score"] for row in rows})
+        return len(names)
+
+    async def rank() -> int:
+        await plain.zrevrank("plain", user_name(rng.randrange(users)))
+        return 1
+
+    figures = {"update": await rate(update, seconds, SENDERS), "rank": await rate(rank, seconds, CONNECTIONS)}
+    await pool.close()
+    await plain.delete("plain")
+    return figures
+
+
+async def rate(call: Any, seconds: float, at_once: int) -> float:
+    end = time.perf_counter() + seconds
+
+    async def repeat() -> int:
+        count = 0
+        while time.perf_counter() < end:
+            count += await call()
+        return count
+
+    start = time.perf_counter()
+    counts = await asyncio.gather(*(repeat() for _ in range(at_once)))
+    return sum(counts) / (time.perf_counter() - start)
+
+
+async def call_http(port: int, users: int, seconds: float) -> Figures:
+    rng = random.Random(SEED)
+    board = "/api/v1/leaderboards/default"
+
+    def request(method: str, path: str, body: bytes = b"") -> bytes:
+        head = f"{method} {path} HTTP/1.1\r\nHost: bench\r\nX-API-Key: {ADMIN_KEY}\r\n"
+        if body:
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        return head.encode() + b"\r\n" + body
+
+    requests = {
+        "http_top": lambda: request("GET", board + "/top"),
+        "http_rank": lambda: request("GET", f"{board}/users/{user_name(rng.randrange(users))}/rank"),
+        "http_single": lambda: request("PUT", f"{board}/users/{user_name(rng.randrange(users))}", b'{"score": 1}'),
+    }
+    figures: Figures = {}
+    for name, make in requests.items():
+        connections = [await asyncio.open_connection(HOST, port) for _ in range(CONNECTIONS)]
+        free = asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]]()
+        for connection in connections:
+            free.put_nowait(connection)
+
+        async def one(make: Any = make, free: Any = free) -> int:
+            reader, writer = await free.get()
+            writer.write(make())
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200"), head
+            await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+            free.put_nowait((reader, writer))
+            return 1
+
+        figures[name] = await rate(one, seconds, CONNECTIONS)
+        for _, writer in connections:
+            writer.close()
+    return figures
+
+
+def show(figures: Figures, bare: Figures) -> None:
+    rows = [
+        ("rebuild", "rebuild, users/s", ",.0f", "rows read, then ZADD in pipelines of 1000"),
+        ("bytes", "memory a user in Redis, bytes", ".0f", "the bare sorted set"),
+        ("update", f"updates/s, {BATCH} a call", ",.0f", "bare upsert + insert, then ZADD"),
+        ("rank", "rank of a random user /s", ",.0f", "bare ZREVRANK, one a command"),
+        ("http_top", "GET top 10 /s", ",.0f", ""),
+        ("http_rank", "GET rank /s", ",.0f", ""),
+        ("http_single", "PUT score /s", ",.0f", ""),
+    ]
+    print(f"\n{'':32}{'laurels':>12}{'baseline':>12}{'ratio':>8}")
+    for key, label, form, what in rows:
+        line = f"{label:32}{format(figures[key], form):>12}"
+        if key in bare:
+            line += f"{format(bare[key], form):>12}{figures[key] / bare[key]:>8.2f}  {what}"
+        print(line)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--users", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each rate")
+    options = parser.parse_args()
+    print(f"command      PYTHONPATH=tests {' '.join([Path(sys.executable).name, *sys.argv])}")
+    print(f"machine      {os.cpu_count()} cores, Python {platform.python_version()}")
+    print("durability   PostgreSQL with fsync and synchronous_commit on, on both sides; Redis without persistence")
+    print(f"users        {options.users}, 24-character ids, {options.seconds:g} s a rate")
+    with (
+        temporary_folder() as folder,
+        PostgresServer(folder / "postgres") as postgres,
+        RedisServer(folder / "redis") as store,
+    ):
+        version = store.client().info("server")["redis_version"]
+        print(f"servers      {postgres.sql('SHOW server_version').stdout.split()[2]} (PostgreSQL), {version} (Redis)")
+        figures, bare = asyncio.run(measure(postgres, store, options.users, options.seconds))
+        server = RunningServer(folder / "server", ledger=postgres.url(), index=store.url, log_level="error")
+        with server:
+            figures |= asyncio.run(call_http(server.port, options.users, options.seconds))
+    show(figures, bare)
+
+
+if __name__ == "__main__":
+    main()
