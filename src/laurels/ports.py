@@ -312,6 +312,8 @@ class IndexState(Struct, frozen=True):
     capacity: int | None = None
     # It was asked for something that it was not built for.
     wants_build: bool = False
+    # Which build of it this is.
+    generation: str = ""
 
 
 class Ranks(Protocol):
@@ -355,11 +357,15 @@ class Index(Ranks, Protocol):
     async def ping(self) -> None:
         """Return if the index can be reached."""
 
-    async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int) -> None:
+    async def load(
+        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int, replacing: str | None = None
+    ) -> None:
         """Build a ranking anew from all of the ledger's rows beside the live one, then put it in its place.
 
         Rows that are applied meanwhile go to both. `position`: the ledger's, from before the rows were read.
-        Unavailable with `build_running` if another server is building it; its claim ends by itself if it dies.
+        `replacing`: only if this generation is still the live one, for another server may have been quicker.
+        Unavailable with `build_running` if another is building or has built it; a claim ends by itself if its owner
+        dies.
         O(n log n).
         """
 

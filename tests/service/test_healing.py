@@ -262,7 +262,7 @@ def test_a_builder_that_dies_is_replaced_when_its_claim_ends(
             index = laurels._index
             assert isinstance(index, RedisIndex)
             await index.drop(ranking)
-            await index._run(ranking, "begin_build", "dead", 500, "", 0)
+            await index._run(ranking, "begin_build", "dead", 500, "", 0, "any")
             with pytest.raises(Unavailable) as caught:
                 await laurels._healer.build(board, ranking)
             assert caught.value.code == "build_running"

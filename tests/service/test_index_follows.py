@@ -264,11 +264,13 @@ def test_a_load_that_fails_is_repeated_until_it_works(tmp_path: Path) -> None:
     class Failing(MemoryIndex):
         failures = 0
 
-        async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int) -> None:
+        async def load(
+            self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int, replacing: str | None = None
+        ) -> None:
             if self.failures:
                 self.failures -= 1
                 raise ConnectionError("not now")
-            await super().load(ranking, rows, position)
+            await super().load(ranking, rows, position, replacing)
 
     async def run() -> None:
         index = Failing()

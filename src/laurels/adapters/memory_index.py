@@ -26,8 +26,10 @@ class MemoryIndex:
     async def ping(self) -> None:
         pass
 
-    async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int) -> None:
-        del position  # nothing that was applied is ever lost
+    async def load(
+        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int, replacing: str | None = None
+    ) -> None:
+        del position, replacing  # nothing that was applied is ever lost, and there is nobody else
         name = (ranking.period_id, ranking.segment)
         building = self._building[name] = SortedRanking(ranking)
         try:

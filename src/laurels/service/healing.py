@@ -98,11 +98,15 @@ class Healer:
             task.add_done_callback(lambda _: self._mending.pop(ranking, None))
 
     async def build(
-        self, board: Board, ranking: Ranking, watch: Callable[[Stream], Stream] = lambda rows: rows
+        self,
+        board: Board,
+        ranking: Ranking,
+        watch: Callable[[Stream], Stream] = lambda rows: rows,
+        replacing: str | None = None,
     ) -> None:
         """Build a ranking anew from the ledger and put it in its place. `watch` sees the rows go by."""
         position = await self._ledger.position()
-        await self._index.load(ranking, watch(self._ledger.rows(ranking.period_id)), position)
+        await self._index.load(ranking, watch(self._ledger.rows(ranking.period_id)), position, replacing)
         await complete(self._ledger, self._index, ranking)
         BUILDS.inc()
         log.debug("index_built", board=board.uuid, period=ranking.period_id)
@@ -171,7 +175,7 @@ class Healer:
         if state.standby is Standby.UNREACHABLE:
             return False
         if _needs_build(ranking, state, position) or await self._is_far_behind(state):
-            await self.build(board, ranking)
+            await self.build(board, ranking, replacing=state.generation)
         elif state.standby is Standby.BEHIND:
             await self._catch_up({ranking.period_id: (ranking, state)}, position)
         else:

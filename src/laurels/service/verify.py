@@ -6,18 +6,21 @@ catch up before it counts.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Hashable, Iterator
 from enum import StrEnum
 
 from msgspec import Struct
 
-from laurels.core.board import Board
+from laurels.core.board import Board, Ranking
 from laurels.core.order import decode_key, encode_key
 from laurels.core.scores import Standing
 from laurels.core.windows import Period
+from laurels.errors import Unavailable
 from laurels.ports import Held, Index, Ledger, Refolded, Row
 
 GRACE_S = 2.0
+HEALING_S = 30.0
 POLL_S = 0.05
 
 
@@ -48,7 +51,7 @@ class Checked(Struct, frozen=True):
 
 async def verify_board(ledger: Ledger, index: Index, board: Board) -> AsyncIterator[Checked]:
     """Check every user of a board. Memory: a key for each user."""
-    seen = {period.id: _Seen(await index.revision(board.ranking(period.id)), []) for period in board.periods}
+    seen = {period.id: _Seen(await _revision(index, board.ranking(period.id)), []) for period in board.periods}
     async for chunk in ledger.refold(board):
         differences = [each for user in chunk for each in _check_rows(board, user)]
         for period in board.periods:
@@ -58,6 +61,18 @@ async def verify_board(ledger: Ledger, index: Index, board: Board) -> AsyncItera
         yield Checked(len(chunk), differences)
     for period in board.periods:
         yield Checked(0, await _check_order(index, board, period, seen[period.id]))
+
+
+async def _revision(index: Index, ranking: Ranking) -> Hashable:
+    """A ranking that is being completed is waited for."""
+    end = time.monotonic() + HEALING_S
+    while True:
+        try:
+            return await index.revision(ranking)
+        except Unavailable:
+            if time.monotonic() > end:
+                raise
+            await asyncio.sleep(POLL_S)
 
 
 class _Seen(Struct):

@@ -79,12 +79,20 @@ class RedisIndex:
 
     # Writes
 
-    async def load(self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int) -> None:
+    async def load(
+        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int, replacing: str | None = None
+    ) -> None:
         build_id = secrets.token_hex(8)
         capacity = ranking.capacity
         reserve = min(MAX_RESERVE, max(16, capacity // 4)) if capacity else 0
         status, *_ = await self._run(
-            ranking, "begin_build", build_id, CLAIM_MS, "" if capacity is None else capacity, reserve
+            ranking,
+            "begin_build",
+            build_id,
+            CLAIM_MS,
+            "" if capacity is None else capacity,
+            reserve,
+            "any" if replacing is None else replacing,
         )
         if status == b"busy":
             raise Unavailable("build_running", "Another server is building this ranking.")
@@ -293,9 +301,9 @@ def _state(answer: Answer | BaseException) -> IndexState:
         raise answer
     if answer[0] == b"cold":
         return IndexState(Standby.COLD)
-    status, position, epoch, capacity, wants_build = answer
+    status, position, epoch, capacity, wants_build, generation = answer
     standby = Standby.READY if status == b"ok" else Standby.BEHIND
-    return IndexState(standby, position, epoch.decode(), capacity, bool(wants_build))
+    return IndexState(standby, position, epoch.decode(), capacity, bool(wants_build), generation.decode())
 
 
 def _pack_rows(ranking: Ranking, rows: Sequence[Row]) -> tuple[bytes, bytes]:

@@ -1,11 +1,15 @@
--- ARGV: the new generation's id, how long its builder is waited for, capacity ('' for none), reserve. Gives 'ok', or
--- 'busy' while another builder's claim lasts.
+-- ARGV: the new generation's id, how long its builder is waited for, capacity ('' for none), reserve, the live
+-- generation that it is to replace ('' for none, 'any'). Gives 'ok', or 'busy' while another builder's claim lasts, and
+-- if another one was quicker.
 local epoch = epoch_now()
 if not epoch then
     return reply('replica')
 end
 local claim = redis.call('HMGET', META, 'b:id', 'until', 'b:epoch', 'want_dense')
 if claim[1] and claim[1] ~= ARGV[1] and claim[3] == epoch and tonumber(claim[2]) > now_ms() then
+    return reply('busy')
+end
+if ARGV[5] ~= 'any' and ARGV[5] ~= (redis.call('HGET', META, 'id') or '') then
     return reply('busy')
 end
 redis.call('UNLINK', building.z, building.h, building.d, building.n)

@@ -1,4 +1,5 @@
--- How the ranking stands: 'cold', or 'ok' or 'behind' with position, epoch, capacity, and 1 if it is to be built anew.
+-- How the ranking stands: 'cold', or 'ok' or 'behind' with position, epoch, capacity, 1 if it is to be built
+-- anew, and its generation.
 if not open(live) then
     return reply('cold')
 end
@@ -8,4 +9,4 @@ if not epoch then
 end
 local fields = redis.call('HMGET', META, 'epoch', 'pos', 'want_dense')
 return reply(fields[1] == epoch and 'ok' or 'behind', tonumber(fields[2]), epoch, live.cap or false,
-             fields[3] == '1' and not live.dense)
+             fields[3] == '1' and not live.dense, live.id)
