@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from prometheus_client import REGISTRY
 
 from laurels.cli import app
 from laurels.config import SETTINGS
@@ -47,6 +48,14 @@ def test_every_command_is_in_the_operating_docs() -> None:
         names += [f"{name} {each}" for each in command.commands] if hasattr(command, "commands") else [name]
     assert len(names) > 8
     assert [name for name in names if f"`laurels {name}" not in OPERATING] == []
+
+
+def test_every_metric_is_in_the_operating_docs_and_no_other() -> None:
+    section = OPERATING[OPERATING.index("## Metrics") : OPERATING.index("## Durability")]
+    documented = dict(re.findall(r"^\| `(laurels_\w+)` \| (.*) \|$", section, re.MULTILINE))
+    families = {family.name: family for family in REGISTRY.collect() if family.name.startswith("laurels_")}
+    names = {f"{name}_total" if family.type == "counter" else name: family for name, family in families.items()}
+    assert documented == {name: family.documentation for name, family in names.items()}
 
 
 def test_every_module_is_in_the_architecture() -> None:

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from support.running import free_port
+from support.stores import PostgresServer, RedisServer, need, temporary_folder, wait_until
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -78,7 +79,7 @@ def run(block: str, clone: Path, port: str) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_from_nothing_to_a_rank(clone: Path, served: str) -> None:
-    first, reads, create = CALLS
+    first, reads, create, _, _ = CALLS
     (answer,) = run(first, clone, served)
     (shown,) = re.findall(r"^```json\n(.*?)\n```", README, re.MULTILINE | re.DOTALL)
     promised = json.loads(shown) | {"updatedAt": json.loads(answer)["updatedAt"]}
@@ -102,11 +103,56 @@ def test_from_nothing_to_a_rank(clone: Path, served: str) -> None:
     assert run(first, clone, served)[0].find('"duplicate":true') > 0
 
 
+@pytest.mark.timeout(600)
+def test_from_one_process_to_several_servers(clone: Path, served: str) -> None:
+    """The README's last commands, on stores of our own in place of those at the usual ports."""
+    first, *_, scale, move = CALLS
+    run(first, clone, served)
+    port = str(free_port())
+    with (
+        temporary_folder() as folder,
+        PostgresServer(folder / "postgres") as postgres,
+        RedisServer(folder / "redis") as redis,
+    ):
+        postgres.sql("CREATE USER laurels PASSWORD 'secret'")
+        postgres.sql("CREATE DATABASE laurels OWNER laurels")
+        block = scale.replace(":5432/", f":{postgres.port}/").replace(":6379", f":{redis.port}").replace("8081", port)
+        process = subprocess.Popen(["sh", "-c", block], cwd=clone, env=newcomer(), start_new_session=True)
+        try:
+            wait_until(lambda: answers(port), "the servers of the README")
+            run(move.replace("8081", port), clone, served)
+            top = httpx.get(f"http://127.0.0.1:{port}/api/v1/leaderboards/default/top").json()
+            assert [(user["userId"], user["score"]) for user in top["users"]] == [("ada", 120)]
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(timeout=60)
+
+
+def answers(port: str) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
 def test_the_commands_for_developers_are_the_ones_that_ci_runs() -> None:
     commands = DEVELOP.splitlines()
-    assert commands == ["make test", "make check", "make bench"]
+    assert commands == ["make test", "make check", "make bench", "make faults"]
     ci = (ROOT / ".ci/run").read_text("utf-8").splitlines()
     assert {"make test", "make check"} <= set(ci)
+
+
+def test_the_benchmark_of_shared_stores_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert "\tPYTHONPATH=tests .venv/bin/python bench/shared.py\n" in makefile
+    need("postgres")
+    need("redis-server")
+    command = [sys.executable, "bench/shared.py", "--users", "2000", "--seconds", "0.2"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=True)
+    assert "durability   PostgreSQL with fsync" in done.stdout
+    for line in ("rebuild, users/s", "memory a user in Redis", "updates/s, 200 a call", "PUT score /s"):
+        assert re.search(rf"{re.escape(line)}.*\d", done.stdout), line
 
 
 def test_the_benchmark_runs() -> None:
