@@ -20,7 +20,7 @@ from laurels.http.decode import decode_body, decode_texts
         (
             ScoreItem,
             '{"userId": "a", "scores": 1}',
-            "scores: unknown; did you mean score? There is: score, timestamp, eventId, metadata, userId.",
+            "scores: unknown; did you mean score? There is: score, timestamp, eventId, metadata, userId, stamped.",
         ),
         (
             ScoreItem,

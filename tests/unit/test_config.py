@@ -1,0 +1,48 @@
+"""Settings that don't go together are refused with what to do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurels.config import environment_of, hide_password, read_settings
+from laurels.errors import Invalid
+
+POSTGRES = "postgresql://u:p@h/db"
+REDIS = "redis://:p@h"
+
+
+@pytest.mark.parametrize(
+    ("flags", "field", "text"),
+    [
+        ({"ledger": POSTGRES}, "LAURELS_INDEX", "redis://HOST:PORT"),
+        ({"index": REDIS}, "LAURELS_LEDGER", "postgresql://"),
+        ({"index": "rabbit://x"}, "LAURELS_INDEX", "redis+cluster://"),
+        ({"ledger": "mysql://u:secret@h/db"}, "LAURELS_LEDGER", "sqlite:///PATH"),
+        ({"workers": 2}, "LAURELS_WORKERS", "shared index"),
+        ({"spool": "x"}, "LAURELS_SPOOL", "needs none"),
+        ({"ledger": POSTGRES, "index": REDIS, "workers": 0}, "--workers", "1 to 64"),
+    ],
+)
+def test_what_does_not_go_together(flags: dict[str, Any], field: str, text: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        read_settings(flags, {})
+    assert caught.value.field == field
+    assert text in caught.value.message
+    assert "secret" not in caught.value.message
+
+
+def test_a_worker_gets_the_same_settings() -> None:
+    flags = {"ledger": POSTGRES, "index": REDIS, "workers": 3, "spool": "s", "data_dir": "d", "log_level": "debug"}
+    settings = read_settings(flags, {"LAURELS_MAX_BATCH": "7", "LAURELS_ADMIN_KEY": "x" * 20})
+    again = read_settings({}, environment_of(settings))
+    assert again.workers == 1
+    for name in ("ledger", "index", "spool", "data_dir", "log_level", "max_batch", "admin_key"):
+        assert getattr(again, name) == getattr(settings, name), name
+    assert again.spool == Path("s")
+
+
+def test_passwords_are_hidden() -> None:
+    assert hide_password("postgresql://me:se:cret@h:1/db") == "postgresql://me:***@h:1/db"
+    assert hide_password("redis://:secret@h") == "redis://:***@h"
+    assert hide_password("redis://h:6379/1") == "redis://h:6379/1"
