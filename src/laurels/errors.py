@@ -82,8 +82,11 @@ class Slow(LaurelsError):
 
 
 class Unavailable(LaurelsError):
+    """`outcome_unknown`: a write may have been done all the same."""
+
     retryable = True
     retry_after_s = 1
+    outcome_unknown = False
 
 
 class InternalError(LaurelsError):

@@ -1,7 +1,8 @@
 """The contracts between the service and the outside: Ledger, Index, Feed, Spool, Clock. Adapters say only where they
 differ.
 
-Every method may raise `Unavailable` when its store can't be reached; nothing has happened then, unless said.
+Every method may raise `Unavailable` when its store can't be reached; nothing has happened then, unless the error says
+that the outcome is unknown.
 """
 
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
@@ -161,16 +162,19 @@ class Ledger(Protocol):
     async def count_rows(self) -> int:
         """How many rows `rows` will give for all periods together: for progress bars."""
 
-    async def position(self) -> int:
+    async def position(self) -> str:
         """Where the ledger is now: `changes` from here gives all that is committed from now on. Cheap."""
 
-    def changes(self, since: int) -> AsyncIterator[list[Row]]:
+    def is_ahead(self, position: str, of: str) -> bool:
+        """Whether a position is of a time that another one does not know: this ledger was set back since."""
+
+    def changes(self, since: str) -> AsyncIterator[list[Row]]:
         """The rows, as they are now, that were changed by transactions that were not finished at a position.
 
-        In chunks, in no order; it may give more than that. Costs what was changed since, unless said.
+        In chunks, in no order, some perhaps twice. Costs what was changed since, unless said.
         """
 
-    async def count_changes(self, since: int, limit: int) -> int:
+    async def count_changes(self, since: str, limit: int) -> int:
         """About how many events `changes` has to look at; no more than `limit` are counted."""
 
     async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
@@ -307,7 +311,7 @@ class IndexState(Struct, frozen=True):
     """
 
     standby: Standby
-    position: int | None = None
+    position: str | None = None
     epoch: str = ""
     capacity: int | None = None
     # It was asked for something that it was not built for.
@@ -357,8 +361,12 @@ class Index(Ranks, Protocol):
     async def ping(self) -> None:
         """Return if the index can be reached."""
 
+    @property
+    def outages(self) -> int:
+        """How often it was lost and found again: what others wrote meanwhile may not be in it yet."""
+
     async def load(
-        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int, replacing: str | None = None
+        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: str, replacing: str | None = None
     ) -> None:
         """Build a ranking anew from all of the ledger's rows beside the live one, then put it in its place.
 
@@ -390,7 +398,7 @@ class Index(Ranks, Protocol):
     async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
         """How each ranking stands."""
 
-    async def confirm(self, ranking: Ranking, seen: IndexState, position: int) -> None:
+    async def confirm(self, ranking: Ranking, seen: IndexState, position: str) -> None:
         """Say that everything up to a position of the ledger was applied since the state was seen.
 
         Ignored if another server has taken over meanwhile.
@@ -428,8 +436,8 @@ class Feed(Protocol):
 class Spool(Protocol):
     """What waits on the local disk for a ledger that can't be reached. Items are bytes of the service's own making."""
 
-    async def open(self) -> None:
-        """Take over what an earlier process left behind. Unavailable if the folder can't be used."""
+    async def open(self, ledger_id: str) -> None:
+        """Take over what an earlier process left behind for this ledger. Unavailable if the folder can't be used."""
 
     async def append(self, items: Sequence[bytes]) -> None:
         """Keep items. Once this has returned they are on the disk. Unavailable if they can't be kept."""

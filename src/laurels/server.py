@@ -74,7 +74,7 @@ class Server:
             try:
                 return await self._laurels.open()
             except Unavailable as error:
-                if time.monotonic() > end:
+                if time.monotonic() > end or error.code != "ledger_unavailable" or self._uvicorn.should_exit:
                     raise
                 log.warning("ledger_not_there", reason=error.message)
                 await asyncio.sleep(RETRY_S)

@@ -348,7 +348,7 @@ class IndexMachine(RuleBasedStateMachine):
                 await self.index.apply(self.ranking, [arriving], RankStyle.ORDINAL)
             yield chunk[len(chunk) // 2 :]
 
-        await self.index.load(self.ranking, rows(), 0)
+        await self.index.load(self.ranking, rows(), "0")
         await self.refill()
 
 

@@ -232,7 +232,7 @@ def test_a_connection_that_is_cut_in_the_middle_is_no_loss(postgres: PostgresSer
 
 
 def test_a_frozen_server_is_given_up_and_found_again(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laurels.adapters.postgres.pool.WRITE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("laurels.adapters.postgres.pool.CALL_TIMEOUT_S", 0.5)
     monkeypatch.setattr("laurels.adapters.postgres.pool.ACQUIRE_TIMEOUT_S", 0.5)
 
     async def run() -> None:

@@ -48,7 +48,7 @@ async def chunks(rows: list[Row]) -> AsyncIterator[list[Row]]:
 
 
 async def fill(index: RedisIndex, count: int = 10) -> None:
-    await index.load(RANKING, chunks(make_rows(count)), 5)
+    await index.load(RANKING, chunks(make_rows(count)), "5")
     assert await index.count(RANKING) == count
 
 
@@ -180,8 +180,8 @@ async def follow_failover(url: str, first: RedisServer, second: RedisServer) -> 
             await index.top(RANKING, 0, 1, RankStyle.ORDINAL)
         assert caught.value.code == "catching_up"
         (state,) = await index.states([RANKING])
-        assert state.position == 5
-        await index.confirm(RANKING, state, 7)
+        assert state.position == "5"
+        await index.confirm(RANKING, state, "7")
         assert (await index.top(RANKING, 0, 1, RankStyle.ORDINAL)).places[0].user_id == "last"
     finally:
         await index.close()
@@ -211,9 +211,9 @@ def test_a_confirmation_for_a_server_that_is_gone_is_ignored() -> None:
         await index.open("confirming")
         await fill(index)
         (state,) = await index.states([RANKING])
-        await index.confirm(RANKING, replace(state, epoch="0" * 40), 99)
+        await index.confirm(RANKING, replace(state, epoch="0" * 40), "99")
         (after,) = await index.states([RANKING])
-        assert after.position == 5
+        assert after.position == "5"
         await index.close()
 
     asyncio.run(run())
@@ -248,7 +248,7 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
     rankings = [Ranking(period, "global", Order.DESC, Ties.EARLIEST, None) for period in range(1, 31)]
     for ranking in rankings:
         rows = [Row(ranking.period_id, f"u{n}", Standing(float(n), 0), 1) for n in range(10)]
-        await index.load(ranking, chunks(rows), 1)
+        await index.load(ranking, chunks(rows), "1")
     sizes = [int(node.call("DBSIZE")) for node in cluster.masters()]
     assert all(sizes)
     slot = int(cluster.nodes[0].call("CLUSTER", "KEYSLOT", index._keys_of(RANKING).names[0]))
@@ -277,7 +277,7 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
     # Another server holds it now, which has to be told that nothing is missing.
     await until(lambda: is_behind(index))
     (state,) = await index.states([RANKING])
-    await until(lambda: index.confirm(RANKING, state, 2))
+    await until(lambda: index.confirm(RANKING, state, "2"))
     await asyncio.sleep(0.2)
     stop.set()
     assert await reading > 20

@@ -69,7 +69,7 @@ async def eventually(check: Callable[[], Any], within_s: float = 10) -> None:
 
 async def is_healthy(laurels: Laurels, board: Board) -> bool:
     (state,) = await laurels._index.states([board.ranking(board.periods[0].id)])
-    return state.standby is Standby.READY and not laurels._healer._mending
+    return state.standby is Standby.READY and not laurels._healer.is_mending
 
 
 async def differences(laurels: Laurels) -> list[Difference]:
@@ -235,7 +235,7 @@ def test_a_ledger_that_was_set_back_to_a_backup_makes_the_index_follow(database:
             await eventually(lambda: is_healthy(laurels, board))
             await submit(laurels, board, 0, 5)
             (state,) = await laurels._index.states([ranking])
-            await laurels._index.confirm(ranking, state, 10**15)
+            await laurels._index.confirm(ranking, state, f"{10**15}:{10**15}:")
             await laurels._ledger.record([new_event(board, "after", "after", 1.0, 1)])
 
             async def is_counted() -> bool:

@@ -265,7 +265,7 @@ def test_a_load_that_fails_is_repeated_until_it_works(tmp_path: Path) -> None:
         failures = 0
 
         async def load(
-            self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int, replacing: str | None = None
+            self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: str, replacing: str | None = None
         ) -> None:
             if self.failures:
                 self.failures -= 1
@@ -283,7 +283,7 @@ def test_a_load_that_fails_is_repeated_until_it_works(tmp_path: Path) -> None:
             assert caught.value.code == "catching_up"
             for _ in range(500):
                 await asyncio.sleep(0.01)
-                if not laurels._healer._mending:
+                if not laurels._healer.is_mending:
                     break
             assert (await laurels.reads.top(board, Selection(), 0, 100)).value.total == 10
             assert await differences(laurels) == []

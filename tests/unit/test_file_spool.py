@@ -19,7 +19,7 @@ from laurels.errors import Unavailable
 
 async def opened(folder: Path) -> FileSpool:
     spool = FileSpool(folder)
-    await spool.open()
+    await spool.open("ledger")
     return spool
 
 
@@ -85,7 +85,7 @@ def test_what_was_cut_off_is_left_out_and_the_rest_stays(tmp_path: Path) -> None
         return items
 
     asyncio.run(fill())
-    (segment,) = tmp_path.glob("lane-*/*.log")
+    (segment,) = tmp_path.glob("ledger/lane-*/*.log")
     os.truncate(segment, segment.stat().st_size - 3)
     assert asyncio.run(read()) == [b"item %d" % number for number in range(9)]
 
@@ -97,7 +97,7 @@ import asyncio, itertools, pathlib
 from laurels.adapters.file_spool import FileSpool
 async def main():
     spool = FileSpool(pathlib.Path({str(tmp_path)!r}))
-    await spool.open()
+    await spool.open("ledger")
     for number in itertools.count():
         await spool.append([b"%d" % number])
         print(number, flush=True)

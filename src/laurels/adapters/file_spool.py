@@ -13,6 +13,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 import structlog
@@ -35,9 +36,9 @@ class FileSpool:
         self._thread = ThreadPoolExecutor(1, "laurels-spool")
         self._lanes: list[_Lane] = []
 
-    async def open(self) -> None:
+    async def open(self, ledger_id: str) -> None:
         try:
-            await self._run(self._open)
+            await self._run(self._open, self._folder / ledger_id)
         except OSError as error:
             raise Unavailable("spool_unavailable", f"{self._folder} can't be the spool: {error}") from error
 
@@ -73,11 +74,13 @@ class FileSpool:
         """Those of dead processes are older than our own, which is the first."""
         return next((lane for lane in reversed(self._lanes) if lane.waiting), None)
 
-    def _open(self) -> None:
+    def _open(self, own: Path) -> None:
         """Take the first free lane for ourselves, and those beyond it that have something left and no owner."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for parent in (own, self._folder, self._folder.absolute().parent):
+            _sync_folder(parent)
         for number in range(MAX_LANES):
-            folder = self._folder / f"lane-{number:03}"
+            folder = own / f"lane-{number:03}"
             if self._lanes and not folder.exists():
                 return
             lane = _Lane.take(folder)
@@ -108,6 +111,7 @@ class _Lane:
     def take(cls, folder: Path) -> "_Lane | None":
         """None if another process has it."""
         folder.mkdir(mode=0o700, exist_ok=True)
+        _sync_folder(folder.parent)
         lock = FileLock(folder / "lock")
         try:
             lock.acquire()
@@ -127,8 +131,9 @@ class _Lane:
             _write_all(self._fd, data)
             os.fdatasync(self._fd)
         except OSError:
-            # A half-written record would hide those after it.
-            os.ftruncate(self._fd, segment.size)
+            # A half-written record would hide those after it: the next one goes to a segment of its own.
+            os.close(self._fd)
+            self._fd = None
             raise
         segment.size += len(data)
         self._bytes += len(data)
@@ -147,12 +152,11 @@ class _Lane:
         self.waiting -= count
         while count:
             segment = self._segments[0]
-            for item in _read(segment.path, segment.start):
-                segment.start += _HEAD.size + len(item)
-                count -= 1
-                if not count:
-                    break
-            if segment.start >= segment.size:
+            some = list(islice(_read(segment.path, segment.start), count))
+            segment.start += sum(_HEAD.size + len(item) for item in some)
+            count -= len(some)
+            # None left in it, or none that can be read: it is done with.
+            if segment.start >= segment.size or not some:
                 self._finish(self._segments.popleft())
         if self._segments:
             self._remember(self._segments[0])
@@ -185,6 +189,7 @@ class _Lane:
             return self._segments[-1]
         if self._fd is not None:
             os.close(self._fd)
+            self._fd = None
         last = self._segments[-1].number if self._segments else self._read_done()[0]
         path = self._folder / f"{last + 1:08}.log"
         # A new one for each process: an old one may end in a record that was cut off.

@@ -26,8 +26,12 @@ class MemoryIndex:
     async def ping(self) -> None:
         pass
 
+    @property
+    def outages(self) -> int:
+        return 0
+
     async def load(
-        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int, replacing: str | None = None
+        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: str, replacing: str | None = None
     ) -> None:
         del position, replacing  # nothing that was applied is ever lost, and there is nobody else
         name = (ranking.period_id, ranking.segment)
@@ -63,7 +67,7 @@ class MemoryIndex:
             for live in found
         ]
 
-    async def confirm(self, ranking: Ranking, seen: IndexState, position: int) -> None:
+    async def confirm(self, ranking: Ranking, seen: IndexState, position: str) -> None:
         pass
 
     async def claim(self, task: str, seconds: float) -> bool:

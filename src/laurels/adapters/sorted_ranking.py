@@ -62,6 +62,9 @@ class SortedRanking:
             if held is None or row.version > held[0]:
                 self._put(row.user_id, row.version, self._key_of(row))
         self._trim()
+        if self._late is not None and not self.runs_low:
+            # Others filled it up: the refill under way is not needed any more.
+            self._late = None
         return [Placement(old, self._rank_of(row.user_id, style)) for old, row in zip(before, rows, strict=True)]
 
     # Capacity

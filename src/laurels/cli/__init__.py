@@ -8,6 +8,7 @@ import typer
 from laurels import __version__
 from laurels.cli import admin, data, serve
 from laurels.errors import OUTSIDE, LaurelsError
+from laurels.server import configure_logs
 
 app = typer.Typer(
     name="laurels",
@@ -40,6 +41,8 @@ def options(
 ) -> None:
     """A real-time leaderboard service."""
     del version
+    # What a command prints is for programs, too: only what is wrong is logged, and not there. `serve` says more.
+    configure_logs("warning")
 
 
 def main() -> None:

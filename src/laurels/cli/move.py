@@ -18,9 +18,10 @@ PAGE = 1000
 PATIENT = 8
 # What a board is made of; the rest of what a server says about it follows from that.
 DEFINITION = (
-    "UUID", "podId", "name", "rule", "order", "ties", "capacity", "windows", "segments", "minScore", "maxScore",
-    "public", "metadata",
+    "UUID", "podId", "name", "rule", "order", "ties", "capacity", "windows", "segments", "public", "metadata",
 )  # fmt: skip
+# These it gets when its events are in: an older one may lie outside of them.
+BOUNDS = ("minScore", "maxScore", "startTime", "endTime")
 CLOSED = {"ENDED", "ARCHIVED"}
 
 
@@ -64,7 +65,10 @@ class Move:
         keys = (await call(self._source, "GET", path, params={"digests": True}))["keys"]
         for key in keys:
             body = {name: key[name] for name in ("role", "label", "keyId", "digest")}
-            await call(self._target, "POST", path, json=body)
+            try:
+                await call(self._target, "POST", path, json=body)
+            except Conflict:
+                typer.echo(f"The key {key['keyId']} was revoked here, and stays so.", err=True)
 
     async def _board(self, board: dict[str, Any]) -> None:
         path = f"/api/v1/leaderboards/{quote(board['UUID'], safe='')}"
@@ -73,10 +77,9 @@ class Move:
             await self._check_complete(path, board)
             return
         await self._events(path, board)
-        # A board that has ended takes no scores: it gets its times when they are in.
-        times = {name: board[name] for name in ("startTime", "endTime") if board[name] is not None}
-        if times and any(there[name] != times[name] for name in times):
-            await call(self._target, "PATCH", path, json=times)
+        bounds = {name: board[name] for name in BOUNDS if board[name] is not None}
+        if any(there[name] != bounds[name] for name in bounds):
+            await call(self._target, "PATCH", path, json=bounds)
         if board["status"] == "ARCHIVED":
             await call(self._target, "DELETE", path)
 

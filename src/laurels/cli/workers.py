@@ -79,6 +79,8 @@ class Workers:
             start_new_session=True,
         )
         self._processes[number] = process
+        if self._stopping:
+            process.terminate()
         code = await process.wait()
         del self._processes[number]
         mark_process_dead(process.pid, metrics_folder)  # type: ignore[no-untyped-call]

@@ -131,7 +131,7 @@ class Batcher:
             try:
                 records = await self._ledger.record(events)
             except Unavailable as error:
-                if self._spooler is None or error.code != "ledger_unavailable":
+                if self._spooler is None or error.code not in {"ledger_unavailable", "overloaded"}:
                     return error
                 await self._spooler.keep(events)
                 records = [Record(Recorded.SPOOLED)] * len(events)
@@ -156,7 +156,10 @@ class Batcher:
             log.exception("rank_failed", events=len(events))
             answers = repeat(Unavailable("internal", "The score was stored, its rank is not known. The log says why."))
         for piece in pieces:
-            piece.answer(list(islice(answers, len(piece.events))))
+            if isinstance(records, Unavailable) and records.outcome_unknown:
+                piece.answer([_may_be_stored(piece, "The ledger was lost.")] * len(piece.events))
+            else:
+                piece.answer(list(islice(answers, len(piece.events))))
         for event in events:
             self._pending[event.board.pod_id] -= 1
 
@@ -181,11 +184,11 @@ class Batcher:
 
 def _expire(pieces: list[_Piece], timeout_s: float) -> None:
     for piece in pieces:
-        ids = ", ".join(event.event_id for event in piece.events[:3])
-        more = ", …" if len(piece.events) > 3 else ""
-        error = Unavailable(
-            "write_timeout",
-            f"The write took longer than {timeout_s:g} s. It may still be stored: "
-            f"repeat it with the same eventId ({ids}{more}).",
-        )
+        error = _may_be_stored(piece, f"The write took longer than {timeout_s:g} s.")
         piece.answer([error] * len(piece.events))
+
+
+def _may_be_stored(piece: _Piece, why: str) -> Unavailable:
+    ids = ", ".join(event.event_id for event in piece.events[:3])
+    more = ", …" if len(piece.events) > 3 else ""
+    return Unavailable("write_timeout", f"{why} It may still be stored: repeat it with the same eventId ({ids}{more}).")

@@ -53,7 +53,10 @@ class Boards:
         return list(self._boards.values())
 
     def by_id(self, board_id: int) -> Board:
-        return next(board for board in self._boards.values() if board.id == board_id)
+        for board in self._boards.values():
+            if board.id == board_id:
+                return board
+        raise NotFound("board_not_found", f"There is no board with the number {board_id}.")
 
     def to_read(self, caller: Caller, board_uuid: str) -> Board:
         """A board that the caller may read. What exists unseen gets the same answer as what does not exist."""

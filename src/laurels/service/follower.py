@@ -87,6 +87,9 @@ class Follower:
     async def _apply_one(self, board: Board, ranking: Ranking, rows: list[Row]) -> list[Placement] | None:
         try:
             applied = await self._index.apply(ranking, rows, board.rank_style)
+            if self._healer.is_behind(ranking):
+                # Nobody knows who else is missing.
+                return None
             if applied.placements is None:
                 self._healer.mend(board, ranking)
                 return None

@@ -22,7 +22,10 @@ log = structlog.get_logger()
 RETRY_S = 0.1
 MAX_RETRY_S = 1.0
 REFILLS = 5
+REFILL_ROWS = 10_000
 MENDS_AT_ONCE = 4
+# One call of the index holds all others up.
+APPLY_ROWS = 1000
 # Rows that may wait to be applied again; more are left to the pass, which finds them in the ledger.
 QUEUE_ROWS = 100_000
 # From this many changes on, building anew is quicker than catching up.
@@ -38,7 +41,12 @@ async def complete(ledger: Ledger, index: Index, ranking: Ranking) -> None:
         refill = await index.begin_refill(ranking)
         if refill is None:
             return
-        await index.refill(ranking, refill, await ledger.best_rows(ranking, refill.wanted))
+        if refill.wanted > REFILL_ROWS:
+            # More than fits into one call.
+            position = await ledger.position()
+            await index.load(ranking, ledger.rows(ranking.period_id), position)
+        else:
+            await index.refill(ranking, refill, await ledger.best_rows(ranking, refill.wanted))
 
 
 class Healer:
@@ -50,6 +58,10 @@ class Healer:
         self._interval_s = interval_s
         self._mending: dict[Ranking, asyncio.Task[None]] = {}
         self._queue: dict[Ranking, dict[str, Row]] = {}
+        # More rows were missing than the queue takes.
+        self._overflowed: set[Ranking] = set()
+        self._outages_mended = 0
+        self._wake = asyncio.Event()
         # Each board as it is now: an event in flight may carry an older one.
         self._boards: dict[int, Board] = {}
         self._by_period: dict[int, Board] = {}
@@ -76,6 +88,14 @@ class Healer:
             self._by_period[period.id] = board
 
     @property
+    def is_mending(self) -> bool:
+        return any(not task.done() for task in self._mending.values())
+
+    def hurry(self) -> None:
+        """Don't wait for the next pass: somebody would like to read."""
+        self._wake.set()
+
+    @property
     def waiting(self) -> int:
         """How many rows wait to be applied again."""
         return sum(len(rows) for rows in self._queue.values())
@@ -88,14 +108,23 @@ class Healer:
                 if (held := queued.get(row.user_id)) is None or row.version > held.version:
                     queued[row.user_id] = row
             if self.waiting > QUEUE_ROWS:
-                queued.clear()
+                del self._queue[ranking]
+                self._overflowed.add(ranking)
             REPAIR_QUEUE.set(self.waiting)
-        if ranking not in self._mending:
+        mending = self._mending.get(ranking)
+        if mending is None or mending.done():
             reason = "found by the pass" if error is None else error.message
             log.info("index_mending", board=board.uuid, period=ranking.period_id, rows=len(rows), reason=reason)
             task = asyncio.create_task(self._mend_until_done(board.id, ranking), name=f"mend {board.uuid}")
             self._mending[ranking] = task
-            task.add_done_callback(lambda _: self._mending.pop(ranking, None))
+
+    def is_behind(self, ranking: Ranking) -> bool:
+        """Whether rows are known to be missing from it, or may be, for the index was away."""
+        return (
+            ranking in self._queue
+            or ranking in self._overflowed
+            or (self._interval_s is not None and self._index.outages != self._outages_mended)
+        )
 
     async def build(
         self,
@@ -115,17 +144,26 @@ class Healer:
         """Look at every ranking, and apply what was changed since it was last known to be complete."""
         if self._refresh is not None:
             await self._refresh()
+        outages = self._index.outages
         position = await self._ledger.position()
         rankings = [board.ranking(period.id) for board in self._boards.values() for period in board.periods]
-        followed: dict[int, tuple[Ranking, IndexState]] = {}
+        # All of them were complete up to the same position, unless one was left out of a pass.
+        followed: dict[str, dict[int, tuple[Ranking, IndexState]]] = {}
         for ranking, state in zip(rankings, await self._index.states(rankings), strict=True):
             if state.standby is Standby.UNREACHABLE:
                 continue
-            if _needs_build(ranking, state, position) or state.standby is Standby.BEHIND:
+            if state.standby is Standby.BEHIND or self._needs_build(ranking, state, position):
                 self.mend(self._by_period[ranking.period_id], ranking)
             elif state.position is not None:
-                followed[ranking.period_id] = (ranking, state)
-        await self._catch_up(followed, position)
+                followed.setdefault(state.position, {})[ranking.period_id] = (ranking, state)
+        for since, some in followed.items():
+            if await self._is_far(since):
+                for ranking, _ in some.values():
+                    self._overflowed.add(ranking)
+                    self.mend(self._by_period[ranking.period_id], ranking)
+            else:
+                await self._catch_up(since, some, position)
+        self._outages_mended = outages
 
     # Inside
 
@@ -136,14 +174,22 @@ class Healer:
             try:
                 if may_pass:
                     await self.pass_once()
-                await asyncio.sleep(interval_s)
-                may_pass = await self._index.claim("repair", interval_s * 0.9)
+                await self._pause(interval_s)
+                # After an outage of the index every server looks for itself.
+                missed = self._index.outages != self._outages_mended
+                may_pass = missed or await self._index.claim("repair", interval_s * 0.9)
             except LaurelsError as error:
                 log.warning("repair_pass_failed", reason=error.message)
-                await asyncio.sleep(interval_s)
+                await asyncio.sleep(min(interval_s, MAX_RETRY_S))
             except Exception:
                 log.exception("repair_pass_failed")
                 await asyncio.sleep(interval_s)
+
+    async def _pause(self, interval_s: float) -> None:
+        self._wake.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(interval_s):
+                await self._wake.wait()
 
     async def _mend_until_done(self, board_id: int, ranking: Ranking) -> None:
         wait_s = RETRY_S
@@ -174,43 +220,40 @@ class Healer:
         (state,) = await self._index.states([ranking])
         if state.standby is Standby.UNREACHABLE:
             return False
-        if _needs_build(ranking, state, position) or await self._is_far_behind(state):
+        lacks = state.standby is Standby.BEHIND or known in self._overflowed
+        if self._needs_build(ranking, state, position) or (lacks and await self._is_far(state.position)):
             await self.build(board, ranking, replacing=state.generation)
-        elif state.standby is Standby.BEHIND:
-            await self._catch_up({ranking.period_id: (ranking, state)}, position)
+        elif lacks and state.position is not None:
+            await self._catch_up(state.position, {ranking.period_id: (ranking, state)}, position)
         else:
             await complete(self._ledger, self._index, ranking)
+        self._overflowed.discard(known)
         (after,) = await self._index.states([ranking])
         return after.standby is Standby.READY and await self._apply_queued(board, known, ranking)
 
     async def _apply_queued(self, board: Board, known: Ranking, ranking: Ranking) -> bool:
-        while queued := self._queue.pop(known, None):
-            try:
-                applied = await self._index.apply(ranking, list(queued.values()), board.rank_style)
-                if applied.short:
-                    await complete(self._ledger, self._index, ranking)
-            except BaseException:
-                # What came meanwhile is newer.
-                self._queue[known] = queued | self._queue.get(known, {})
-                raise
-            REPAIRED.inc(len(queued))
+        while queued := self._queue.get(known):
+            some = list(queued.values())[:APPLY_ROWS]
+            applied = await self._index.apply(ranking, some, board.rank_style)
+            if applied.short:
+                await complete(self._ledger, self._index, ranking)
+            for row in some:
+                # What came meanwhile is newer, and stays.
+                if queued.get(row.user_id) is row:
+                    del queued[row.user_id]
+            if not queued and self._queue.get(known) is queued:
+                del self._queue[known]
+            REPAIRED.inc(len(some))
             REPAIR_QUEUE.set(self.waiting)
         return True
 
-    async def _is_far_behind(self, state: IndexState) -> bool:
-        return (
-            state.standby is Standby.BEHIND
-            and state.position is not None
-            and await self._ledger.count_changes(state.position, CATCH_UP_EVENTS) >= CATCH_UP_EVENTS
-        )
+    async def _is_far(self, since: str | None) -> bool:
+        return since is not None and await self._ledger.count_changes(since, CATCH_UP_EVENTS) >= CATCH_UP_EVENTS
 
-    async def _catch_up(self, followed: dict[int, tuple[Ranking, IndexState]], position: int) -> None:
-        """Apply what was changed since each of the rankings was complete, and say how far they are now."""
-        since = [state.position for _, state in followed.values() if state.position is not None]
-        if not since:
-            return
+    async def _catch_up(self, since: str, followed: dict[int, tuple[Ranking, IndexState]], position: str) -> None:
+        """Apply what was changed since the rankings were complete, and say how far they are now."""
         failed: set[int] = set()
-        async for chunk in self._ledger.changes(min(since)):
+        async for chunk in self._ledger.changes(since):
             rows: dict[int, list[Row]] = {}
             for row in chunk:
                 if row.period_id in followed and row.period_id not in failed:
@@ -230,24 +273,24 @@ class Healer:
     async def _apply_changes(self, ranking: Ranking, rows: list[Row]) -> bool:
         board = self._by_period[ranking.period_id]
         try:
-            applied = await self._index.apply(ranking, rows, board.rank_style)
-            if applied.short:
-                await complete(self._ledger, self._index, ranking)
+            for start in range(0, len(rows), APPLY_ROWS):
+                applied = await self._index.apply(ranking, rows[start : start + APPLY_ROWS], board.rank_style)
+                if applied.short:
+                    await complete(self._ledger, self._index, ranking)
         except LaurelsError as error:
             self.mend(board, ranking, (), error)
             return False
         return True
 
-    async def _confirm(self, ranking: Ranking, state: IndexState, position: int) -> None:
+    async def _confirm(self, ranking: Ranking, state: IndexState, position: str) -> None:
         with contextlib.suppress(LaurelsError):
             await self._index.confirm(ranking, state, position)
 
-
-def _needs_build(ranking: Ranking, state: IndexState, position: int) -> bool:
-    """Missing, made for another purpose or capacity, or ahead of a ledger that was set back to a backup."""
-    return (
-        state.standby is Standby.COLD
-        or state.wants_build
-        or state.capacity != ranking.capacity
-        or (state.position is not None and state.position > position)
-    )
+    def _needs_build(self, ranking: Ranking, state: IndexState, position: str) -> bool:
+        """Missing, made for another purpose or capacity, or ahead of a ledger that was set back to a backup."""
+        return (
+            state.standby is Standby.COLD
+            or state.wants_build
+            or state.capacity != ranking.capacity
+            or (state.position is not None and self._ledger.is_ahead(state.position, position))
+        )

@@ -74,12 +74,15 @@ class Laurels:
         await self.access.create_pod(DEFAULT_POD, "Default")
         await self.boards.open()
         ledger_id = await self._ledger.identity()
+        if self._spooler is not None:
+            await self._spooler.open(ledger_id)
         await self._index.open(ledger_id)
+        # From here on nothing fails, so that all of this can be tried again.
         await self.feed.open(ledger_id)
         self._registry.start(self.access.reload, self.boards.reload)
         self._batcher.start()
         if self._spooler is not None:
-            await self._spooler.open()
+            self._spooler.start()
         return migrations
 
     async def load(self, progress: Progress = lambda _done, _total: None) -> None:

@@ -40,6 +40,7 @@ class RankSource:
     async def revision(self, board: Board, ranking: Ranking) -> Hashable | None:
         """What a page may be kept under; None: it may not be kept."""
         try:
+            self._need_complete(ranking)
             return await self._index.revision(ranking)
         except Unavailable as error:
             self._notice(board, ranking, error)
@@ -52,6 +53,7 @@ class RankSource:
     ) -> Shown[T]:
         """`question` tells reads apart: the same question gets the same answer."""
         try:
+            self._need_complete(ranking)
             return Shown(await ask(self._index), degraded=False)
         except Unavailable as error:
             self._notice(board, ranking, error)
@@ -60,8 +62,13 @@ class RankSource:
                 raise
             return Shown(await self._share(ranks, ask, (ranking, question), error), degraded=True)
 
+    def _need_complete(self, ranking: Ranking) -> None:
+        if self._healer.is_behind(ranking):
+            self._healer.hurry()
+            raise Unavailable("catching_up", "This ranking is being completed. Try again in a moment.")
+
     def _notice(self, board: Board, ranking: Ranking, error: Unavailable) -> None:
-        if error.code == "catching_up":
+        if error.code == "catching_up" and not self._healer.is_behind(ranking):
             self._healer.mend(board, ranking, (), error)
 
     async def _share(

@@ -47,8 +47,10 @@ class Spooler:
         self._board_of = board_of
         self._replaying: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
-        await self._spool.open()
+    async def open(self, ledger_id: str) -> None:
+        await self._spool.open(ledger_id)
+
+    def start(self) -> None:
         self._replaying = asyncio.create_task(self._replay(), name="replay the spool")
 
     async def close(self) -> None:

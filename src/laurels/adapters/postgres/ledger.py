@@ -1,6 +1,7 @@
 """The Ledger on PostgreSQL. What it does is in scores.py, registry.py and ranks.py; here is how it is called."""
 
 from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
 
 import asyncpg
 
@@ -56,25 +57,36 @@ class PostgresLedger:
             after = chunk[-1].user_id
 
     async def count_rows(self) -> int:
-        return int(await self._pool.read(lambda c: c.fetchval(SQL["count_rows"])))
+        return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_rows"])))
 
-    async def position(self) -> int:
-        """Transaction ids before this one are finished; what they did can be seen."""
-        return int(await self._pool.read(lambda c: c.fetchval(SQL["position"])))
+    async def position(self) -> str:
+        """A snapshot: which transactions can be seen, and which of the older ones are not finished."""
+        return str(await self._pool.read(lambda c: c.fetchval(SQL["position"])))
 
-    async def changes(self, since: int) -> AsyncIterator[list[Row]]:
+    def is_ahead(self, position: str, of: str) -> bool:
+        return _Snapshot.parse(position).next_id > _Snapshot.parse(of).next_id
+
+    async def changes(self, since: str) -> AsyncIterator[list[Row]]:
+        snapshot = _Snapshot.parse(since)
         # After a restore from a dump, events may carry ids from a time that has not come yet: they are left out.
         end = int(await self._pool.read(lambda c: c.fetchval(SQL["end_of_changes"])))
-        after = (0, "")
-        while found := await self._changes_page(since, end, after):
-            yield scores.read_rows(columns[1:] for columns in map(tuple, found) if columns[7] is not None)
-            after = (found[-1][0], found[-1][2])
+        acts = await self._pool.read(
+            lambda c: c.fetch(SQL["changing_acts"], snapshot.unfinished, snapshot.next_id, end)
+        )
+        for start in range(0, len(acts), CHUNK_ROWS):
+            yield await self._rows_of({(board_id, user_id) for board_id, user_id in acts[start : start + CHUNK_ROWS]})
+        for query, bounds in (("late_events", (snapshot.unfinished,)), ("new_events", (snapshot.next_id, end))):
+            after = (0, 0)
+            while found := await self._events_page(query, bounds, after):
+                yield await self._rows_of({(event["board_id"], event["user_id"]) for event in found})
+                after = (found[-1]["xact"], found[-1]["seq"])
 
-    async def count_changes(self, since: int, limit: int) -> int:
-        return int(await self._pool.read(lambda c: c.fetchval(SQL["count_changes"], since, limit)))
+    async def count_changes(self, since: str, limit: int) -> int:
+        first = _Snapshot.parse(since).next_id
+        return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_changes"], first, limit)))
 
     async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
-        return await self._pool.read(lambda c: scores.best_rows(c, ranking, limit))
+        return await self._pool.scan(lambda c: scores.best_rows(c, ranking, limit))
 
     async def rows_of_user(self, period_ids: Sequence[int], user_id: str) -> list[Row]:
         return scores.read_rows(
@@ -96,8 +108,8 @@ class PostgresLedger:
 
     async def count_events(self, board_id: int | None = None) -> int:
         if board_id is None:
-            return int(await self._pool.read(lambda c: c.fetchval(SQL["count_events"])))
-        return int(await self._pool.read(lambda c: c.fetchval(SQL["count_board_events"], board_id)))
+            return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_events"])))
+        return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_board_events"], board_id)))
 
     async def refold(self, board: Board) -> AsyncIterator[list[Refolded]]:
         after = ""
@@ -133,18 +145,36 @@ class PostgresLedger:
         return await self._pool.write(lambda c: registry.update_board(c, board), repeat=False)
 
     async def boards(self) -> list[Board]:
-        return await self._pool.read_together(registry.boards)
+        return await self._pool.scan_together(registry.boards)
 
     async def _rows_page(self, period_id: int, after: str) -> list[Row]:
         return scores.read_rows(
-            await self._pool.read(lambda c: c.fetch(SQL["rows_page"], period_id, after, CHUNK_ROWS))
+            await self._pool.scan(lambda c: c.fetch(SQL["rows_page"], period_id, after, CHUNK_ROWS))
         )
 
-    async def _changes_page(self, since: int, end: int, after: tuple[int, str]) -> list[asyncpg.Record]:
-        return await self._pool.read(lambda c: c.fetch(SQL["changed_rows"], since, end, *after, CHUNK_ROWS))
+    async def _events_page(
+        self, query: str, bounds: tuple[object, ...], after: tuple[int, int]
+    ) -> list[asyncpg.Record]:
+        return await self._pool.scan(lambda c: c.fetch(SQL[query], *bounds, *after, CHUNK_ROWS))
+
+    async def _rows_of(self, users: set[tuple[int, str]]) -> list[Row]:
+        boards, names = [board_id for board_id, _ in users], [user_id for _, user_id in users]
+        return scores.read_rows(await self._pool.scan(lambda c: c.fetch(SQL["rows_of_users"], boards, names)))
 
     async def _refold_page(self, board: Board, after: str) -> list[Refolded]:
-        return await self._pool.read_together(lambda c: scores.refold(c, board, after, CHUNK_USERS))
+        return await self._pool.scan_together(lambda c: scores.refold(c, board, after, CHUNK_USERS))
+
+
+class _Snapshot(NamedTuple):
+    """PostgreSQL's text form of one: xmin, xmax, and what is unfinished in between."""
+
+    next_id: int
+    unfinished: list[int]
+
+    @classmethod
+    def parse(cls, text: str) -> "_Snapshot":
+        _, next_id, unfinished = text.split(":")
+        return cls(int(next_id), [int(each) for each in unfinished.split(",") if each])
 
 
 async def _migrate(connection: Connection) -> list[str]:

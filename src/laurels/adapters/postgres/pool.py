@@ -29,13 +29,17 @@ Work = Callable[[Connection], Awaitable[T]]
 OLDEST = 130000
 CONNECT_TIMEOUT_S = 5.0
 ACQUIRE_TIMEOUT_S = 5.0
-WRITE_TIMEOUT_S = 5.0
-READ_TIMEOUT_S = 60.0
+PROBE_TIMEOUT_S = 2.0
+# What a game waits for, and what looks through many rows.
+CALL_TIMEOUT_S = 5.0
+SCAN_TIMEOUT_S = 60.0
 # How long a lost connection or a restart is waited for within one call; and how often a lost ledger is tried again.
 PATIENCE_S = 2.0
 TRY_EVERY_S = 0.25
-# What ends a transaction whose client is gone.
-IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = '15s'"
+# What ends a transaction whose client is gone, also where a pooler keeps settings from us.
+LIMITS = (
+    f"SET LOCAL idle_in_transaction_session_timeout = '15s'; SET LOCAL statement_timeout = '{int(SCAN_TIMEOUT_S)}s'"
+)
 
 # The server said that nothing was done; another try may succeed.
 ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
@@ -75,7 +79,7 @@ class PostgresPool:
                 timeout=CONNECT_TIMEOUT_S,
                 statement_cache_size=0 if self._pooled else 200,
                 max_inactive_connection_lifetime=300,
-                init=None if self._pooled else _limit_statements,
+                server_settings={} if self._pooled else {"statement_timeout": f"{int(SCAN_TIMEOUT_S)}s"},
             )
         except (*LOST, asyncpg.PostgresError, ValueError) as error:
             raise Unavailable("ledger_unavailable", f"PostgreSQL can't be used: {_words(error)}") from error
@@ -90,64 +94,68 @@ class PostgresPool:
                 pool.terminate()
 
     async def read(self, work: Work[T]) -> T:
-        """Run one statement that changes nothing."""
-        return await self._persist(work, READ_TIMEOUT_S, repeat=True, transaction=None)
+        """Run one short statement that changes nothing."""
+        return await self._persist(work, CALL_TIMEOUT_S, repeat=True, transaction=None)
 
-    async def read_together(self, work: Work[T]) -> T:
+    async def scan(self, work: Work[T]) -> T:
+        """Run one statement that looks through many rows."""
+        return await self._persist(work, SCAN_TIMEOUT_S, repeat=True, transaction=None)
+
+    async def scan_together(self, work: Work[T]) -> T:
         """Run statements that see one moment."""
-        return await self._persist(work, READ_TIMEOUT_S, repeat=True, transaction="repeatable_read")
+        return await self._persist(work, SCAN_TIMEOUT_S, repeat=True, transaction="repeatable_read")
 
     async def write(self, work: Work[T], *, repeat: bool, statements: int = 2) -> T:
         """Run statements all or nothing. `repeat`: doing it twice has the same effect as once."""
         several = "read_committed" if statements > 1 else None
-        return await self._persist(work, WRITE_TIMEOUT_S, repeat=repeat, transaction=several)
+        return await self._persist(work, CALL_TIMEOUT_S, repeat=repeat, transaction=several)
 
     # Inside
 
     async def _persist(self, work: Work[T], timeout_s: float, *, repeat: bool, transaction: str | None) -> T:
         """Repeat what can be repeated, for a moment; after that, and until the ledger is back, fail at once."""
-        if not self._failing:
-            return await self._repeat(work, timeout_s, PATIENCE_S, repeat=repeat, transaction=transaction)
-        if self._probing or time.monotonic() < self._try_again_at:
-            raise Unavailable("ledger_unavailable", "PostgreSQL can't be reached.")
-        self._probing = True
-        try:
-            return await self._repeat(work, timeout_s, 0, repeat=repeat, transaction=transaction)
-        finally:
-            self._probing = False
-            self._try_again_at = time.monotonic() + TRY_EVERY_S
-
-    async def _repeat(
-        self, work: Work[T], timeout_s: float, patience_s: float, *, repeat: bool, transaction: str | None
-    ) -> T:
-        end = time.monotonic() + patience_s
+        if self._failing:
+            await self._probe()
+        end = time.monotonic() + PATIENCE_S
         wait_s = 0.02
+        sent = False
         while True:
             try:
-                result = await self._run(work, timeout_s, transaction)
+                connection = await self._acquire()
+                sent = True
+                result = await self._run(connection, work, timeout_s, transaction)
             except ROLLED_BACK as error:
                 failure: Exception = error
-                again = True
+                lost = False
             except LOST as error:
                 failure = error
-                again = repeat and not isinstance(error, TimeoutError)
-                if time.monotonic() > end or not again:
-                    self._lost(error)
+                lost = True
             except asyncpg.PostgresError as error:
-                raise Unavailable("ledger_unavailable", f"PostgreSQL can't do that: {_words(error)}") from error
+                log.exception("ledger_refused")
+                raise Unavailable("ledger_unavailable", "PostgreSQL can't do that; the log says why.") from error
             else:
-                self._found()
                 return result
+            # Whoever waited for its whole time has no time left.
+            again = not lost or (repeat and not isinstance(failure, TimeoutError))
             if not again or time.monotonic() > end:
-                raise Unavailable("ledger_unavailable", f"PostgreSQL can't be used: {_words(failure)}") from failure
+                if lost:
+                    await self._lost(failure)
+                raise _unavailable(outcome_unknown=lost and sent) from failure
             await asyncio.sleep(wait_s * random.uniform(0.5, 1))  # noqa: S311 - so that two don't meet again
             wait_s = min(0.5, wait_s * 2)
 
-    async def _run(self, work: Work[T], timeout_s: float, transaction: str | None) -> T:
+    async def _acquire(self) -> Connection:
         if self._pool is None:
             raise Unavailable("stopping", "The server is shutting down.")
+        try:
+            return await self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
+        except TimeoutError:
+            if self._pool.get_size() >= self._max and not self._pool.get_idle_size():
+                raise Unavailable("overloaded", "All connections to PostgreSQL are busy. Try again.") from None
+            raise
+
+    async def _run(self, connection: Connection, work: Work[T], timeout_s: float, transaction: str | None) -> T:
         pool = self._pool
-        connection = await pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
         try:
             async with asyncio.timeout(timeout_s):
                 if transaction is None and not self._pooled:
@@ -158,23 +166,40 @@ class PostgresPool:
             connection.terminate()
             raise
         finally:
-            await pool.release(connection, timeout=ACQUIRE_TIMEOUT_S)
+            if pool is not None:
+                await pool.release(connection, timeout=ACQUIRE_TIMEOUT_S)
+
+    async def _probe(self) -> None:
+        """While the ledger is lost: one asks for it, now and then, and everybody else fails at once."""
+        if self._probing or time.monotonic() < self._try_again_at or self._pool is None:
+            raise _unavailable()
+        self._probing = True
+        try:
+            connection = await self._pool.acquire(timeout=PROBE_TIMEOUT_S)
+            await self._run(connection, lambda c: c.fetchval("SELECT 1"), PROBE_TIMEOUT_S, None)
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise _unavailable() from error
+        else:
+            self._failing = False
+            log.info("ledger_found")
+        finally:
+            self._probing = False
+            self._try_again_at = time.monotonic() + TRY_EVERY_S
 
     async def _in_transaction(self, connection: Connection, work: Work[T], kind: str | None) -> T:
         isolation: Any = kind or "read_committed"
         async with connection.transaction(isolation=isolation, readonly=kind == "repeatable_read"):
-            await connection.execute(IDLE_TIMEOUT)
+            await connection.execute(LIMITS)
             return await work(connection)
 
-    def _lost(self, error: Exception) -> None:
+    async def _lost(self, error: Exception) -> None:
         if not self._failing:
             log.warning("ledger_lost", reason=_words(error))
         self._failing = True
-
-    def _found(self) -> None:
-        if self._failing:
-            log.info("ledger_found")
-        self._failing = False
+        self._try_again_at = time.monotonic() + TRY_EVERY_S
+        if self._pool is not None:
+            # Others may be as dead as this one, and say so no sooner.
+            await self._pool.expire_connections()
 
     async def _look(self) -> None:
         """Check that this PostgreSQL will do, and whether a pooler stands before it."""
@@ -197,9 +222,11 @@ class PostgresPool:
             raise ValueError(f"the database must be encoded in UTF8, and this one is {encoding}")
 
 
-async def _limit_statements(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-    """The server gives up, too, when we no longer wait."""
-    await connection.execute(f"SET statement_timeout = '{int(READ_TIMEOUT_S)}s'")
+def _unavailable(*, outcome_unknown: bool = False) -> Unavailable:
+    """The driver's own words may tell of addresses: they are for the log."""
+    error = Unavailable("ledger_unavailable", "PostgreSQL can't be reached.")
+    error.outcome_unknown = outcome_unknown
+    return error
 
 
 def _words(error: BaseException) -> str:

@@ -11,25 +11,28 @@ SELECT period_id, user_id, score, achieved_at, total::text, moved, version
 FROM remove_user($1, $2, $3, $4, $5, $6);
 
 -- name: position
-SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+SELECT pg_current_snapshot()::text;
 
 -- name: end_of_changes
 SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 
--- name: changed_rows
-WITH changed AS (
-    SELECT board_id, user_id FROM events WHERE xact >= $1 AND xact < $2
-    UNION
-    SELECT board_id, user_id FROM acts WHERE xact >= $1 AND xact < $2 AND user_id IS NOT NULL
-), page AS (
-    SELECT board_id, user_id FROM changed
-    WHERE (board_id, user_id) > ($3, $4) ORDER BY board_id, user_id LIMIT $5
-)
-SELECT page.board_id, s.period_id, page.user_id, s.score, s.achieved_at, s.total::text, s.moved, s.version
-FROM page
-JOIN periods p ON p.board_id = page.board_id
-LEFT JOIN scores s ON s.period_id = p.id AND s.user_id = page.user_id
-ORDER BY page.board_id, page.user_id;
+-- name: late_events
+SELECT xact, seq, board_id, user_id FROM events
+WHERE xact = ANY ($1::bigint[]) AND (xact, seq) > ($2, $3) ORDER BY xact, seq LIMIT $4;
+
+-- name: new_events
+SELECT xact, seq, board_id, user_id FROM events
+WHERE xact >= $1 AND xact < $2 AND (xact, seq) > ($3, $4) ORDER BY xact, seq LIMIT $5;
+
+-- name: changing_acts
+SELECT DISTINCT board_id, user_id FROM acts
+WHERE user_id IS NOT NULL AND (xact = ANY ($1::bigint[]) OR (xact >= $2 AND xact < $3));
+
+-- name: rows_of_users
+SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.moved, s.version
+FROM unnest($1::bigint[], $2::text[]) AS c (board_id, user_id)
+JOIN periods p ON p.board_id = c.board_id
+JOIN scores s ON s.period_id = p.id AND s.user_id = c.user_id;
 
 -- name: count_changes
 SELECT count(*) FROM (

@@ -18,10 +18,10 @@ class PostgresRanks:
         self._pool = pool
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
-        return await self._pool.read_together(lambda c: _page(c, ranking, offset, limit, style))
+        return await self._pool.scan_together(lambda c: _page(c, ranking, offset, limit, style))
 
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
-        return await self._pool.read_together(lambda c: _find(c, ranking, user_id, style))
+        return await self._pool.scan_together(lambda c: _find(c, ranking, user_id, style))
 
     async def around(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
         async def read(connection: Connection) -> Page | None:
@@ -31,10 +31,10 @@ class PostgresRanks:
             first = max(0, found.place.rank - 1 - above)
             return await _page(connection, ranking, first, found.place.rank + below - first, style)
 
-        return await self._pool.read_together(read)
+        return await self._pool.scan_together(read)
 
     async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
-        rows = await self._pool.read_together(
+        rows = await self._pool.scan_together(
             lambda c: c.fetch(SQL["ranks_places"], ranking.period_id, *signs(ranking), list(user_ids))
         )
         found = {
@@ -45,7 +45,7 @@ class PostgresRanks:
         return [found.get(user_id) for user_id in user_ids]
 
     async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
-        rows = await self._pool.read_together(
+        rows = await self._pool.scan_together(
             lambda c: c.fetch(SQL["ranks_scores"], ranking.period_id, *signs(ranking), ranking.capacity)
         )
         scores = [(score, users) for score, users in rows]
@@ -59,14 +59,14 @@ class PostgresRanks:
         return Distribution(edges, counts, _deciles(scores))
 
     async def count(self, ranking: Ranking) -> int:
-        return await self._pool.read(lambda c: _total(c, ranking))
+        return await self._pool.scan(lambda c: _total(c, ranking))
 
     async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
         async def read(connection: Connection) -> bool:
             rows = await connection.fetch(SQL["rows_of_user"], [ranking.period_id], user_id)
             return bool(rows) and await _find(connection, ranking, user_id, RankStyle.ORDINAL) is None
 
-        return await self._pool.read_together(read)
+        return await self._pool.scan_together(read)
 
 
 async def _total(connection: Connection, ranking: Ranking) -> int:

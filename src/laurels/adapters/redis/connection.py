@@ -3,13 +3,14 @@ here, once.
 
 Every command is a script on the keys of one ranking, which share a slot (`tag`). All scripts may be repeated, so a
 command that was lost with its connection is sent once more. What can't be reached is left alone for a moment, so that
-not every caller waits for a server that is gone: one Redis as a whole, a cluster slot by slot.
+not every caller waits for a server that is gone: one Redis as a whole, a cluster ranking by ranking.
 """
 
 import asyncio
 import contextlib
 import hashlib
 import time
+from collections import deque
 from collections.abc import Awaitable, Sequence
 from importlib.resources import files
 from typing import Any, cast
@@ -39,6 +40,9 @@ log = structlog.get_logger()
 
 MAX_CONNECTIONS = 16
 MAX_WAITING = 20_000
+# To one server at once; while they are under way, the next one gathers.
+PIPELINES = 4
+PIPELINE_COMMANDS = 500
 # What can't be reached is tried again this often.
 TRY_EVERY_S = 0.25
 REFRESH_EVERY_S = 0.5
@@ -80,6 +84,21 @@ class _Command:
         self.args = args
         self.done = done
 
+    @property
+    def key(self) -> str:
+        return str(self.args[1])
+
+
+class _Lane:
+    """The way to one server: a few pipelines under way, and what has come since."""
+
+    def __init__(self) -> None:
+        self.queue: deque[_Command] = deque()
+        self.flying = 0
+
+    def take(self) -> list[_Command]:
+        return [self.queue.popleft() for _ in range(min(len(self.queue), PIPELINE_COMMANDS))]
+
 
 class _Breaker:
     """Whether something may be tried: always, until it fails; then one try at a time, now and then."""
@@ -105,11 +124,15 @@ class RedisConnection:
         self._client: redis.Redis | RedisCluster | None = None
         self._sentinel: Sentinel | None = None
         self._waiting: list[_Command] = []
+        self._unanswered = 0
+        self._lanes: dict[str, _Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._breakers: dict[str, _Breaker] = {}
         self._refreshed_at = 0.0
         # SPUBLISH where channels are sharded.
         self.publish_command = "PUBLISH"
+        # How often something was lost and found again.
+        self.outages = 0
 
     async def open(self) -> None:
         """Nothing is sent yet: a Redis that is away now may come later."""
@@ -142,10 +165,11 @@ class RedisConnection:
         if not breaker.may_try():
             done.set_exception(Unavailable("index_unavailable", "Redis can't be reached."))
             return done
-        if len(self._waiting) >= MAX_WAITING:
+        if self._unanswered >= MAX_WAITING:
             done.set_exception(Unavailable("overloaded", "Too many reads are waiting. Try again in a moment."))
             return done
         breaker.trying = True
+        self._unanswered += 1
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._flush)
         self._waiting.append(_Command(tag, script, (len(keys), *keys, *args), done))
@@ -157,8 +181,7 @@ class RedisConnection:
         if not isinstance(client, RedisCluster):
             return ""
         await self._translate(client.initialize())
-        node = client.get_node_from_key(channel)
-        return "" if node is None else f"{node.host}:{node.port}"
+        return self._place(channel)
 
     async def publish(self, channel: str, message: str) -> None:
         await self._translate(
@@ -176,16 +199,29 @@ class RedisConnection:
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
-        groups: dict[str, list[_Command]] = {}
         for command in waiting:
-            groups.setdefault(command.tag if self.is_cluster else "", []).append(command)
-        for tag, commands in groups.items():
-            task = asyncio.create_task(self._send(tag, commands), name="redis")
+            self._lanes.setdefault(self._place(command.key), _Lane()).queue.append(command)
+        for lane in self._lanes.values():
+            self._launch(lane)
+
+    def _place(self, key: str) -> str:
+        """Which server a key belongs to; '' where there is only one, and while a cluster is not known yet."""
+        if not isinstance(self._client, RedisCluster):
+            return ""
+        try:
+            node = self._client.get_node_from_key(key)
+        except ERRORS:
+            return ""
+        return "" if node is None else str(node.name)
+
+    def _launch(self, lane: _Lane) -> None:
+        while lane.queue and lane.flying < PIPELINES:
+            lane.flying += 1
+            task = asyncio.create_task(self._send(lane, lane.take()), name="redis")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, tag: str, commands: list[_Command]) -> None:
-        breaker = self._breaker(tag)
+    async def _send(self, lane: _Lane, commands: list[_Command]) -> None:
         try:
             results = await self._send_or_repeat(commands)
         except (*ERRORS, Unavailable) as error:
@@ -196,37 +232,47 @@ class RedisConnection:
             results = [ConnectionError(_words(error))] * len(commands)
         except asyncio.CancelledError:
             results = [ConnectionError("cancelled")] * len(commands)
-        lost = next((each for each in results if _is_lost(each)), None)
-        if lost is None:
-            breaker.failing = False
-        else:
-            if not breaker.failing:
-                log.warning("index_lost", reason=_words(lost))
-            breaker.failed()
+        lane.flying -= 1
+        self._unanswered -= len(commands)
+        lost = [result for result in results if _is_lost(result)]
+        if lost:
             await self._refresh()
-        breaker.trying = False
+        self._settle(commands, results)
+        self._launch(lane)
+
+    def _settle(self, commands: list[_Command], results: list[Any]) -> None:
         for command, result in zip(commands, results, strict=True):
+            breaker = self._breaker(command.tag)
+            breaker.trying = False
+            if _is_lost(result):
+                if not breaker.failing:
+                    log.warning("index_lost", reason=_words(result))
+                breaker.failed()
+            elif breaker.failing:
+                breaker.failing = False
+                self.outages += 1
+                log.info("index_found")
             if command.done.done():
                 continue
             if isinstance(result, BaseException):
-                if result is not lost and not _is_lost(result):
+                if not _is_lost(result):
                     log.error("redis_refused", reason=_words(result))
-                command.done.set_exception(_unavailable(result))
+                command.done.set_exception(_unavailable())
             else:
                 command.done.set_result(result)
 
     async def _send_or_repeat(self, commands: list[_Command]) -> list[Any]:
         try:
             results = await self._pipeline(commands, "EVALSHA")
-        except LostConnection:
-            # It may have been an old connection to a server that was restarted.
-            results = await self._pipeline(commands, "EVALSHA")
-        unknown = [number for number, result in enumerate(results) if isinstance(result, NoScriptError)]
-        if unknown:
-            # With its text a script is run and remembered.
-            again = await self._pipeline([commands[number] for number in unknown], "EVAL")
-            for number, result in zip(unknown, again, strict=True):
-                results[number] = result
+        except LostConnection as error:
+            results = [error] * len(commands)
+        # It may have been an old connection to a server that was restarted; and a script is sent with its text once.
+        for kind, verb in ((LostConnection, "EVALSHA"), (NoScriptError, "EVAL")):
+            numbers = [number for number, result in enumerate(results) if isinstance(result, kind)]
+            if numbers:
+                again = await self._pipeline([commands[number] for number in numbers], verb)
+                for number, result in zip(numbers, again, strict=True):
+                    results[number] = result
         return results
 
     async def _pipeline(self, commands: list[_Command], verb: str) -> list[Any]:
@@ -256,7 +302,8 @@ class RedisConnection:
             async with asyncio.timeout(self.timeout_s * 3):
                 return await work
         except ERRORS as error:
-            raise _unavailable(error) from error
+            log.debug("redis_failed", reason=_words(error))
+            raise _unavailable() from error
 
     def make_client(self, place: str | None = None) -> redis.Redis:
         """A client of its own for one server: the only one, the master that Sentinels name, or the one at a place."""
@@ -314,8 +361,9 @@ def _is_lost(result: Any) -> bool:
     return isinstance(result, LOST)
 
 
-def _unavailable(error: BaseException) -> Unavailable:
-    return Unavailable("index_unavailable", f"Redis can't be used: {_words(error)}")
+def _unavailable() -> Unavailable:
+    """The driver's own words may tell of addresses: they are for the log."""
+    return Unavailable("index_unavailable", "Redis can't be reached.")
 
 
 def _words(error: Any) -> str:

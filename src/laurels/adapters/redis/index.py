@@ -33,8 +33,9 @@ from laurels.ports import (
 BUILD_ROWS = 1000
 BUILDS_AT_ONCE = 4
 LIST_USERS = 10_000
+STATES = 500
 CLAIM_MS = 10_000
-MAX_RESERVE = 1000
+MAX_RESERVE = 10_000
 LOOKS = 20
 
 _STYLES = {RankStyle.ORDINAL: b"o", RankStyle.COMPETITION: b"c", RankStyle.DENSE: b"d"}
@@ -77,10 +78,14 @@ class RedisIndex:
     async def ping(self) -> None:
         await self._connection.ping()
 
+    @property
+    def outages(self) -> int:
+        return self._connection.outages
+
     # Writes
 
     async def load(
-        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: int, replacing: str | None = None
+        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: str, replacing: str | None = None
     ) -> None:
         build_id = secrets.token_hex(8)
         capacity = ranking.capacity
@@ -121,11 +126,12 @@ class RedisIndex:
         await self._run(ranking, "drop")
 
     async def begin_refill(self, ranking: Ranking) -> Refill | None:
-        status, *rest = await self._run(ranking, "begin_refill")
+        status, *rest = await self._run(ranking, "begin_refill", secrets.randbits(48))
         if status == b"no":
             return None
         _need_ok(status)
-        return Refill(*rest)
+        wanted, token = rest
+        return Refill(wanted, int(token))
 
     async def refill(self, ranking: Ranking, refill: Refill, best: Sequence[Row]) -> None:
         status, *_ = await self._run(ranking, "refill", refill.token, refill.wanted, *_pack_rows(ranking, best))
@@ -133,10 +139,15 @@ class RedisIndex:
             _need_ok(status)
 
     async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
-        answers = await asyncio.gather(*(self._run(each, "state") for each in rankings), return_exceptions=True)
-        return [_state(answer) for answer in answers]
+        found: list[IndexState] = []
+        # Some at a time, so that readers get through in between.
+        for start in range(0, len(rankings), STATES):
+            some = rankings[start : start + STATES]
+            answers = await asyncio.gather(*(self._run(each, "state") for each in some), return_exceptions=True)
+            found += [_state(answer) for answer in answers]
+        return found
 
-    async def confirm(self, ranking: Ranking, seen: IndexState, position: int) -> None:
+    async def confirm(self, ranking: Ranking, seen: IndexState, position: str) -> None:
         await self._run(ranking, "confirm", seen.epoch, position)
 
     async def claim(self, task: str, seconds: float) -> bool:
@@ -303,7 +314,7 @@ def _state(answer: Answer | BaseException) -> IndexState:
         return IndexState(Standby.COLD)
     status, position, epoch, capacity, wants_build, generation = answer
     standby = Standby.READY if status == b"ok" else Standby.BEHIND
-    return IndexState(standby, position, epoch.decode(), capacity, bool(wants_build), generation.decode())
+    return IndexState(standby, position.decode(), epoch.decode(), capacity, bool(wants_build), generation.decode())
 
 
 def _pack_rows(ranking: Ranking, rows: Sequence[Row]) -> tuple[bytes, bytes]:

@@ -73,17 +73,22 @@ class SqliteLedger:
     async def count_rows(self) -> int:
         return await self._threads.read(scores.count_rows)
 
-    async def position(self) -> int:
-        return await self._threads.read(scores.position)
+    async def position(self) -> str:
+        """The version that the next row gets: there is one writer, so they are in the order of commits."""
+        return str(await self._threads.read(scores.last_version) + 1)
 
-    async def changes(self, since: int) -> AsyncIterator[list[Row]]:
+    def is_ahead(self, position: str, of: str) -> bool:
+        return int(position) > int(of)
+
+    async def changes(self, since: str) -> AsyncIterator[list[Row]]:
         """A scan of all rows a chunk: nothing depends on it where nobody else writes."""
-        while chunk := await self._changes_page(since):
+        version = int(since)
+        while chunk := await self._changes_page(version):
             yield chunk
-            since = chunk[-1].version + 1
+            version = chunk[-1].version + 1
 
-    async def count_changes(self, since: int, limit: int) -> int:
-        return await self._threads.read(lambda c: scores.count_changed(c, since, limit))
+    async def count_changes(self, since: str, limit: int) -> int:
+        return await self._threads.read(lambda c: scores.count_changed(c, int(since), limit))
 
     async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
         return await self._threads.read(lambda c: scores.best_rows(c, ranking, limit))

@@ -52,9 +52,8 @@ def rows_page(connection: sqlite3.Connection, period_id: int, after: str, limit:
     return _read_rows(connection.execute(SQL["rows_page"], (period_id, after, limit)))
 
 
-def position(connection: sqlite3.Connection) -> int:
-    """There is one writer, so versions are in the order of commits."""
-    return int(connection.execute(SQL["last_version"]).fetchone()[0]) + 1
+def last_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute(SQL["last_version"]).fetchone()[0])
 
 
 def changed_rows(connection: sqlite3.Connection, since: int, limit: int) -> list[Row]:

@@ -68,8 +68,8 @@ CREATE TABLE events (
 
 CREATE SEQUENCE event_seqs OWNED BY events.seq;
 CREATE INDEX events_by_user ON events (board_id, user_id, seq);
--- What was changed lately: see Ledger.position. One entry a transaction, for equal ones are kept together.
-CREATE INDEX events_by_xact ON events (xact);
+-- What was changed lately: see Ledger.position. New entries are always at its end.
+CREATE INDEX events_by_xact ON events (xact, seq);
 
 -- The fold of a user's events in a period. score NULL: removed; the version stays as a guard.
 CREATE TABLE scores (

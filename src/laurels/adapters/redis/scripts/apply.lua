@@ -1,6 +1,12 @@
 -- ARGV: rows, their times, style, channel, how to publish. Gives the ranks before and after each row.
 local rows, style = unpack_rows(ARGV[1], ARGV[2]), ARGV[3]
-if open(building) then
+if open(building) and (redis.call('HGET', META, 'b:epoch') ~= epoch_now()
+                       or tonumber(redis.call('HGET', META, 'until')) < now_ms()) then
+    -- Its builder is gone.
+    give_up_building()
+    building.id = false
+end
+if building.id then
     for _, row in ipairs(rows) do
         take(building, row)
     end
@@ -26,6 +32,10 @@ for _, row in ipairs(rows) do
     take(live, row)
 end
 trim(live)
+if live.late and not runs_low(live) then
+    -- Others filled it up: the refill under way is not needed any more.
+    end_refill()
+end
 save(live)
 if ranked then
     for i, row in ipairs(rows) do
@@ -33,6 +43,6 @@ if ranked then
     end
 end
 if live.changed then
-    redis.call(ARGV[5], ARGV[4], live.id .. ':' .. live.rev)
+    publish(ARGV[5], ARGV[4], live)
 end
 return reply(ranked and 'ok' or 'behind', before, after, runs_low(live))

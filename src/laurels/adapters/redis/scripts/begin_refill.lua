@@ -1,16 +1,17 @@
--- Gives how many of the best rows are wanted and the number of this refill; 'no' if none is needed. From now on those
--- who are put outside are remembered. A refill that has begun serves for the second one, too.
+-- ARGV: a number for a new refill. Gives how many of the best rows are wanted and the number of the refill under way;
+-- 'no' if none is needed. From now on those who are put outside are remembered. A refill that has begun serves for the
+-- second one, too.
 if not open(live) then
     return reply('cold')
 end
 if not runs_low(live) then
+    if live.late then
+        end_refill()
+    end
     return reply('no')
 end
-local fields = redis.call('HMGET', META, 'late', 'token')
-local token = tonumber(fields[2] or '0')
-if fields[1] ~= '1' then
-    token = token + 1
+if not live.late then
     redis.call('DEL', LATE)
-    redis.call('HSET', META, 'late', '1', 'token', token)
+    redis.call('HSET', META, 'late', '1', 'token', ARGV[1])
 end
-return reply('ok', live.cap + live.res, token)
+return reply('ok', live.cap + live.res, redis.call('HGET', META, 'token'))

@@ -8,7 +8,6 @@ if open(building) ~= ARGV[1] or redis.call('HGET', META, 'b:epoch') ~= epoch the
     return reply('gone')
 end
 local want_dense = redis.call('HGET', META, 'want_dense')
-local token = redis.call('HGET', META, 'token')
 redis.call('UNLINK', live.z, live.h, live.d, live.n, LATE)
 for _, part in ipairs({'z', 'h', 'd', 'n'}) do
     if redis.call('EXISTS', building[part]) == 1 then
@@ -18,7 +17,7 @@ end
 local b = building
 redis.call('DEL', META)
 redis.call('HSET', META, 'id', b.id, 'rev', b.rev, 'res', b.res, 'out', b.out, 'dense', b.dense and '1' or '0',
-           'epoch', epoch, 'pos', ARGV[2], 'token', (tonumber(token or '0') + 1), 'late', '0')
+           'epoch', epoch, 'pos', ARGV[2], 'token', '', 'late', '0')
 if b.cap then
     redis.call('HSET', META, 'cap', b.cap)
 end
@@ -28,5 +27,6 @@ end
 if want_dense then
     redis.call('HSET', META, 'want_dense', want_dense)
 end
-redis.call(ARGV[4], ARGV[3], b.id .. ':' .. b.rev)
+b.epoch = epoch
+publish(ARGV[4], ARGV[3], b)
 return reply('ok')

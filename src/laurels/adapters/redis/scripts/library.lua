@@ -58,7 +58,7 @@ local function open(g)
     g.out, g.bs, g.bm = tonumber(fields[5] or '0'), tonumber(fields[6] or ''), fields[7]
     g.dense = fields[8] == '1'
     g.late = p == '' and fields[9] == '1'
-    g.epoch = fields[10]
+    g.epoch = fields[10] or ''
     g.changed = false
     return g.id
 end
@@ -74,6 +74,28 @@ local function save(g)
     else
         redis.call('HDEL', META, p .. 'bs', p .. 'bm')
     end
+end
+
+-- What a page may be kept under. A state that comes back from a replica or a snapshot has an epoch of its own.
+local function revision_of(g)
+    return g.id .. ':' .. g.epoch .. ':' .. g.rev
+end
+
+-- Who may not publish still ranks.
+local function publish(command, channel, g)
+    redis.pcall(command, channel, revision_of(g))
+end
+
+local function give_up_building()
+    local b = building
+    redis.call('UNLINK', b.z, b.h, b.d, b.n)
+    redis.call('HDEL', META, 'b:id', 'b:rev', 'b:cap', 'b:res', 'b:out', 'b:bs', 'b:bm', 'b:dense', 'b:epoch', 'until')
+end
+
+local function end_refill()
+    redis.call('DEL', LATE)
+    redis.call('HSET', META, 'late', '0', 'token', '')
+    live.late = false
 end
 
 -- Whether the live generation may be read or told ranks of; else why not.
@@ -134,6 +156,8 @@ local function count_score(g, text, step)
     if not g.dense then
         return
     end
+    -- Versions of Redis write the same number in different ways.
+    text = string.format('%.17g', tonumber(text))
     local left = redis.call('HINCRBY', g.n, text, step)
     if left == 0 then
         redis.call('HDEL', g.n, text)

@@ -3,4 +3,4 @@ local problem = why_not(live)
 if problem then
     return reply(problem)
 end
-return reply('ok', live.id .. ':' .. live.rev)
+return reply('ok', revision_of(live))

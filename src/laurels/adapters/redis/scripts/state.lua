@@ -8,5 +8,5 @@ if not epoch then
     return reply('replica')
 end
 local fields = redis.call('HMGET', META, 'epoch', 'pos', 'want_dense')
-return reply(fields[1] == epoch and 'ok' or 'behind', tonumber(fields[2]), epoch, live.cap or false,
+return reply(fields[1] == epoch and 'ok' or 'behind', fields[2], epoch, live.cap or false,
              fields[3] == '1' and not live.dense, live.id)
