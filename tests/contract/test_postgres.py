@@ -178,6 +178,40 @@ def test_without_a_pooler_statements_are_prepared() -> None:
     asyncio.run(run())
 
 
+def test_an_old_transaction_elsewhere_does_not_make_changes_grow() -> None:
+    """It may be of another database, and stay open for hours."""
+
+    async def run() -> None:
+        url = shared_postgres().new_database(new_database())
+        ledger = await open_ledger(url)
+        board = await new_board(ledger, rule=Rule.INCREMENT)
+        old = await asyncpg.connect(shared_postgres().new_database(new_database()))
+        transaction = old.transaction()
+        await transaction.start()
+        await old.execute("CREATE TABLE busy ()")
+        for number in range(5):
+            position = await ledger.position()
+            await ledger.record([new_event(board, f"e{number}-{n}", f"u{n}", 1.0, n) for n in range(number + 1)])
+            rows = [row async for chunk in ledger.changes(position) for row in chunk]
+            assert len(rows) == number + 1
+            assert await ledger.count_changes(position, 100) == number + 1
+        await transaction.rollback()
+        await old.close()
+        await ledger.close()
+
+    asyncio.run(run())
+
+
+def test_the_server_gives_up_when_the_client_does() -> None:
+    async def run() -> None:
+        ledger = await open_ledger(shared_postgres().new_database(new_database()))
+        for _ in range(3):
+            assert await ledger._pool.read(lambda c: c.fetchval("SHOW statement_timeout")) == "1min"
+        await ledger.close()
+
+    asyncio.run(run())
+
+
 def test_a_restart_under_way_is_waited_for_and_counted_once(postgres: PostgresServer) -> None:
     async def run() -> None:
         ledger = await open_ledger(postgres.url())

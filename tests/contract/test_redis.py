@@ -286,6 +286,67 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
     await index.close()
 
 
+def test_hundreds_of_rankings_of_a_cluster_are_asked_at_once() -> None:
+    """One pipeline a node carries them: connections are few."""
+
+    async def run() -> None:
+        index = use(shared_cluster().url, timeout_ms=5000)
+        await index.open(f"many-{time.time_ns()}")
+        rankings = [Ranking(period, "global", Order.DESC, Ties.EARLIEST, None) for period in range(1, 301)]
+        await asyncio.gather(
+            *(index.load(each, chunks([Row(each.period_id, "u", Standing(1.0, 0), 1)]), "1") for each in rankings)
+        )
+        assert {state.standby for state in await index.states(rankings)} == {Standby.READY}
+        counts = await asyncio.gather(*(index.count(each) for each in rankings for _ in range(3)))
+        assert set(counts) == {1}
+        assert index.outages == 0
+        await index.close()
+
+    asyncio.run(run())
+
+
+def test_a_build_whose_builder_is_gone_is_forgotten() -> None:
+    async def run() -> None:
+        index = use(shared_redis().url)
+        await index.open(f"abandoned-{time.time_ns()}")
+        await fill(index)
+        await index._run(RANKING, "begin_build", "dead", 50, "", 0, "any")
+        await index.apply(RANKING, make_rows(3, version=2), RankStyle.ORDINAL)
+        keys = index._keys_of(RANKING).names
+        with shared_redis().client() as client:
+            assert client.hlen(keys[7]) == 3
+            await asyncio.sleep(0.1)
+            await index.apply(RANKING, make_rows(4, version=3), RankStyle.ORDINAL)
+            assert not client.exists(keys[7])
+        assert await index.count(RANKING) == 10
+        await index.close()
+
+    asyncio.run(run())
+
+
+def test_a_refill_that_is_not_needed_any_more_ends() -> None:
+    ranking = Ranking(1, "global", Order.DESC, Ties.EARLIEST, 10)
+
+    async def run() -> None:
+        index = use(shared_redis().url)
+        await index.open(f"late-{time.time_ns()}")
+        await index.load(ranking, chunks(make_rows(100)), "1")
+        gone = [Row(1, f"u{number}", None, 2) for number in range(70, 100)]
+        assert (await index.apply(ranking, gone, RankStyle.ORDINAL)).short
+        assert await index.begin_refill(ranking) is not None
+        # Its server dies; others score, and the ranking is full again.
+        fresh = [Row(1, f"new{number}", Standing(1000.0 + number, 0), 3) for number in range(40)]
+        await index.apply(ranking, fresh, RankStyle.ORDINAL)
+        for number in range(50):
+            await index.apply(ranking, [Row(1, f"low{number}", Standing(-1.0, 0), 4)], RankStyle.ORDINAL)
+        with shared_redis().client() as client:
+            assert not client.exists(index._keys_of(ranking).names[5])
+        assert await index.begin_refill(ranking) is None
+        await index.close()
+
+    asyncio.run(run())
+
+
 def migrate(cluster: RedisClusterServers, source: RedisServer, target: RedisServer, slot: int) -> None:
     source_id, target_id = source.call("CLUSTER", "MYID"), target.call("CLUSTER", "MYID")
     target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)

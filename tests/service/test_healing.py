@@ -205,10 +205,62 @@ def test_rows_that_could_not_be_applied_wait_in_the_queue(database: str, redis: 
             await submit(laurels, board, 5, 5)
             assert laurels._healer.waiting == 5
             redis.thaw()
+            # From the first moment on: what is shown is right, wherever it comes from.
+            for _ in range(100):
+                shown = await laurels.reads.top(board, Selection(), 0, 1)
+                assert shown.value.total == 10
+                await asyncio.sleep(0.01)
             await eventually(lambda: is_healthy(laurels, board))
             assert laurels._healer.waiting == 0
             assert (await laurels.reads.top(board, Selection(), 0, 1)).value.total == 10
             assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_more_rows_than_the_queue_takes_are_found_in_the_ledger(
+    database: str, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healing, "QUEUE_ROWS", 3)
+
+    async def run() -> None:
+        async with serving(database, redis, repair_interval_ms=600_000) as laurels:
+            (board,) = laurels.boards.all()
+            await eventually(lambda: is_healthy(laurels, board))
+            await submit(laurels, board, 0, 5)
+            redis.freeze()
+            await submit(laurels, board, 5, 50)
+            assert laurels._healer.waiting == 0
+            redis.thaw()
+            for _ in range(100):
+                assert (await laurels.reads.top(board, Selection(), 0, 1)).value.total == 55
+                await asyncio.sleep(0.01)
+            await eventually(lambda: is_healthy(laurels, board))
+            shown = await laurels.reads.top(board, Selection(), 0, 1)
+            assert (shown.degraded, shown.value.total) == (False, 55)
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_a_revision_never_comes_back_with_another_content(database: str, redis: RedisServer) -> None:
+    async def run() -> None:
+        async with serving(database, redis) as laurels:
+            (board,) = laurels.boards.all()
+            ranking = board.ranking(board.periods[0].id)
+            await eventually(lambda: is_healthy(laurels, board))
+            seen = set()
+            for number in range(6):
+                await submit(laurels, board, number, 1)
+                seen.add(await laurels._index.revision(ranking))
+                if number == 2:
+                    redis.call("SAVE")
+            await asyncio.to_thread(restore_snapshot, redis)
+            await eventually(lambda: reachable(laurels))
+            for number in range(6, 12):
+                await submit(laurels, board, number, 1)
+                await eventually(lambda: is_healthy(laurels, board))
+                assert await laurels._index.revision(ranking) not in seen
 
     asyncio.run(run())
 

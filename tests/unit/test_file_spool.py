@@ -144,6 +144,22 @@ def test_two_processes_have_lanes_of_their_own(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_what_is_for_another_ledger_is_left_for_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        spool = await opened(tmp_path)
+        await spool.append([b"for the first"])
+        await spool.close()
+        other = FileSpool(tmp_path)
+        await other.open("another")
+        assert (other.waiting, await other.peek(10)) == (0, [])
+        await other.close()
+        again = await opened(tmp_path)
+        assert await again.peek(10) == [b"for the first"]
+        await again.close()
+
+    asyncio.run(run())
+
+
 def test_it_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_spool, "MAX_BYTES", 100)
 
