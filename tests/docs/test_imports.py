@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "src/laurels"
 ALLOWED = {
     "core": {"core"},
     "errors": set(),
-    "ports": {"core"},
+    "ports": {"core", "ports"},
     "service": {"core", "ports", "errors", "service"},
     "adapters": {"core", "ports", "errors", "adapters"},
     "config": {"core", "errors"},

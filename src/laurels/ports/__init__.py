@@ -1,0 +1,67 @@
+"""The contracts between the service and the outside, each in a file of its own. Adapters say only where they differ.
+
+Every method may raise `Unavailable` when its store can't be reached; nothing has happened then, unless the error says
+that the outcome is unknown.
+"""
+
+from laurels.ports.clock import Clock
+from laurels.ports.feed import Feed
+from laurels.ports.index import (
+    Applied,
+    Distribution,
+    Found,
+    Held,
+    Index,
+    IndexState,
+    Page,
+    Place,
+    Placement,
+    Ranks,
+    Refill,
+    Standby,
+)
+from laurels.ports.ledger import (
+    Act,
+    Change,
+    Event,
+    Key,
+    Ledger,
+    Pod,
+    Record,
+    Recorded,
+    Refolded,
+    Role,
+    Row,
+    StoredEvent,
+)
+from laurels.ports.spool import Spool
+
+__all__ = [
+    "Act",
+    "Applied",
+    "Change",
+    "Clock",
+    "Distribution",
+    "Event",
+    "Feed",
+    "Found",
+    "Held",
+    "Index",
+    "IndexState",
+    "Key",
+    "Ledger",
+    "Page",
+    "Place",
+    "Placement",
+    "Pod",
+    "Ranks",
+    "Record",
+    "Recorded",
+    "Refill",
+    "Refolded",
+    "Role",
+    "Row",
+    "Spool",
+    "Standby",
+    "StoredEvent",
+]

@@ -1,0 +1,221 @@
+"""The Ledger: SQL truth, and the values that go in and come out."""
+
+from collections.abc import AsyncIterator, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+from laurels.core.board import Board, Ranking
+from laurels.core.scores import Standing
+from laurels.ports.index import Ranks
+
+
+class Event(Struct, frozen=True):
+    """One submission that passed every check, on its way to the ledger."""
+
+    board: Board
+    event_id: str
+    user_id: str
+    score: float
+    at: int
+    # True if the server's clock gave `at`. A repetition then has another `at` and is the same event all the same.
+    stamped: bool
+    received_at: int
+    # Canonical JSON text, so that equal metadata are equal texts.
+    metadata: str | None = None
+
+
+class Row(Struct, frozen=True):
+    """What a user has in a period. `standing` None: removed; the version still guards against older rows."""
+
+    period_id: int
+    user_id: str
+    standing: Standing | None
+    version: int
+
+
+class Change(Struct, frozen=True):
+    """A user's row after a batch, and the row before it. The same row twice: the batch left it alone."""
+
+    row: Row
+    before: Row | None
+
+
+class Recorded(StrEnum):
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+    # Kept on the local disk until the ledger can be reached.
+    SPOOLED = "spooled"
+
+
+class Record(Struct, frozen=True):
+    """What the ledger made of one event. `changes`: the user's row in each period of the event's time."""
+
+    outcome: Recorded
+    changes: tuple[Change, ...] = ()
+
+
+class StoredEvent(Struct, frozen=True):
+    """An event as it is kept. `seq` is the order of arrival."""
+
+    seq: int
+    event_id: str
+    user_id: str
+    score: float
+    at: int
+    received_at: int
+    voided: bool
+    metadata: str | None
+    stamped: bool
+
+
+class Refolded(Struct, frozen=True):
+    """One user's rows as stored, and what the events say that they should be, by period."""
+
+    user_id: str
+    rows: tuple[Row, ...]
+    fresh: dict[int, Standing]
+
+
+class Pod(Struct, frozen=True):
+    pod_id: str
+    name: str
+    created_at: int
+
+
+class Role(StrEnum):
+    ADMIN = "admin"
+    SERVER = "server"
+    CLIENT = "client"
+
+
+class Key(Struct, frozen=True):
+    """A key of a pod. `digest` is the SHA-256 of the key itself, which is not kept."""
+
+    key_id: str
+    pod_id: str
+    role: Role
+    label: str | None
+    digest: bytes
+    created_at: int
+
+
+class Act(Struct, frozen=True):
+    """Something a person did to stored scores: kept for ever, with who and when. Unique by `act_id` on a board."""
+
+    act_id: str
+    kind: str
+    by: str
+    at: int
+
+
+class Ledger(Protocol):
+    """SQL truth. What a method has returned from is durable."""
+
+    async def open(self) -> list[str]:
+        """Connect, and apply the migrations that are missing; gives their names."""
+
+    async def close(self) -> None:
+        """Finish what is under way, then disconnect. Idempotent."""
+
+    async def ping(self) -> None:
+        """Return if a read would be answered now."""
+
+    async def identity(self) -> str:
+        """A name that no other ledger has, given at its making: an index must not serve two of them."""
+
+    @property
+    def ranks(self) -> Ranks | None:
+        """Ranks straight from SQL, for when the index can't be asked; None where it is never apart from the ledger."""
+
+    # Scores
+
+    async def record(self, events: Sequence[Event]) -> list[Record]:
+        """Store and fold a batch in one transaction: all or nothing. One Record an event, in order.
+
+        An event id that the board already has (or that stands earlier in the batch) is a DUPLICATE if user, score,
+        given time and metadata are the same, else a CONFLICT; neither changes anything. Every Change shows the row
+        as it was before and as it is after the whole batch, so a score that is shown is one that was committed.
+        """
+
+    async def remove_user(self, board: Board, user_id: str, act: Act) -> list[Row]:
+        """Void the user's events on the board and clear the rows; gives the rows, with their new versions.
+
+        NotFound if there is nothing to remove. Idempotent by `act.act_id`: a repetition changes nothing and gives the
+        rows as they are now.
+        """
+
+    def rows(self, period_id: int) -> AsyncIterator[list[Row]]:
+        """Every row of a period in chunks, removed ones too, ordered by user id. Each chunk is a consistent view."""
+
+    async def count_rows(self) -> int:
+        """How many rows `rows` will give for all periods together: for progress bars."""
+
+    async def position(self) -> str:
+        """Where the ledger is now: `changes` from here gives all that is committed from now on. Cheap."""
+
+    def is_ahead(self, position: str, of: str) -> bool:
+        """Whether a position is of a time that another one does not know: this ledger was set back since."""
+
+    def changes(self, since: str) -> AsyncIterator[list[Row]]:
+        """The rows, as they are now, that were changed by transactions that were not finished at a position.
+
+        In chunks, in no order, some perhaps twice. Costs what was changed since, unless said.
+        """
+
+    async def count_changes(self, since: str, limit: int) -> int:
+        """About how many events `changes` has to look at; no more than `limit` are counted."""
+
+    async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
+        """The first rows in the order of the ranking, removed ones left out. A scan of the period."""
+
+    async def rows_of_user(self, period_ids: Sequence[int], user_id: str) -> list[Row]:
+        """The user's rows in these periods, removed ones left out, in one query."""
+
+    async def user_events(
+        self, board_id: int, user_id: str, *, before_seq: int | None, limit: int
+    ) -> list[StoredEvent]:
+        """A user's events on a board, last arrived first."""
+
+    async def board_events(self, board_id: int, *, after_seq: int, limit: int, voided: bool) -> list[StoredEvent]:
+        """A board's events in the order of arrival, voided ones only if asked for."""
+
+    async def count_events(self, board_id: int | None = None) -> int:
+        """How many events a board has, or all boards together."""
+
+    def refold(self, board: Board) -> AsyncIterator[list[Refolded]]:
+        """Every user of the board, by user id, with the stored rows and a fresh fold of the events: for verify.
+
+        Each chunk is a consistent view. Memory does not grow with the number of events.
+        """
+
+    # Who and what is there
+
+    async def registry_revision(self) -> int:
+        """A number that grows with every change of pods, keys and boards."""
+
+    async def create_pod(self, pod: Pod) -> Pod:
+        """Conflict if the id is taken by a pod with another name; else idempotent."""
+
+    async def pods(self) -> list[Pod]:
+        """All, by id."""
+
+    async def create_key(self, key: Key) -> None:
+        """Conflict if the key's id is taken; NotFound if there is no such pod."""
+
+    async def keys(self) -> list[Key]:
+        """All that were not revoked, oldest first."""
+
+    async def revoke_key(self, key_id: str) -> bool:
+        """False if there is no such key."""
+
+    async def create_board(self, board: Board) -> Board:
+        """Store a board and its first periods; gives it with its ids. Conflict if its UUID is taken."""
+
+    async def update_board(self, board: Board) -> Board:
+        """Store a changed board if its revision is still the stored one, which then grows; else Conflict."""
+
+    async def boards(self) -> list[Board]:
+        """All, oldest first, with their periods."""
