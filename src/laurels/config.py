@@ -64,7 +64,7 @@ SETTINGS = {
         Setting("ledger_connections", 8, "Connections of a server process to PostgreSQL.", 1, 1000),
         Setting("index_timeout_ms", 1000, "How long Redis may take to answer.", 10, 60_000),
         Setting(
-            "repair_interval_ms", 1000, "How often a shared index is compared with what changed lately.", 100, 600_000
+            "repair_interval_ms", 2000, "How often a shared index is compared with what changed lately.", 100, 600_000
         ),
         Setting("url", None, "Commands other than serve: the server to talk to. Default: the data folder's own."),
         Setting("key", None, "Commands other than serve: the key to use. Default: the data folder's admin key."),

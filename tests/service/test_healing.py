@@ -42,7 +42,7 @@ def database() -> str:
 
 
 @contextlib.asynccontextmanager
-async def serving(database: str, redis: RedisServer, **settings: Any) -> AsyncIterator[Laurels]:
+async def serving(database: str, redis: RedisServer, **settings: Any) -> AsyncIterator[tuple[Laurels, Board]]:
     connection = RedisConnection(parse_redis_url(redis.url), timeout_ms=1000)
     laurels = Laurels(
         PostgresLedger(database, FakeClock(), max_connections=4),
@@ -54,7 +54,9 @@ async def serving(database: str, redis: RedisServer, **settings: Any) -> AsyncIt
     try:
         await laurels.open()
         await laurels.load()
-        yield laurels
+        (board,) = laurels.boards.all()
+        await eventually(lambda: is_healthy(laurels, board))
+        yield laurels, board
     finally:
         await laurels.close()
 
@@ -90,10 +92,8 @@ def restore_snapshot(redis: RedisServer) -> None:
 
 def test_a_redis_that_comes_back_with_an_older_state_says_so_and_catches_up(database: str, redis: RedisServer) -> None:
     async def run() -> None:
-        async with serving(database, redis, repair_interval_ms=600_000) as laurels:
-            (board,) = laurels.boards.all()
+        async with serving(database, redis, repair_interval_ms=600_000) as (laurels, board):
             ranking = board.ranking(board.periods[0].id)
-            await eventually(lambda: is_healthy(laurels, board))
             await submit(laurels, board, 0, 50)
             redis.call("SAVE")
             await submit(laurels, board, 50, 50)
@@ -128,9 +128,7 @@ def test_a_ranking_that_is_far_behind_is_built_anew(
     monkeypatch.setattr(healing, "CATCH_UP_EVENTS", 20)
 
     async def run() -> None:
-        async with serving(database, redis) as laurels:
-            (board,) = laurels.boards.all()
-            await eventually(lambda: is_healthy(laurels, board))
+        async with serving(database, redis) as (laurels, board):
             await submit(laurels, board, 0, 10)
             redis.call("SAVE")
             await submit(laurels, board, 10, 90)
@@ -147,9 +145,7 @@ def test_what_a_dead_server_left_between_ledger_and_index_is_found_by_the_pass(
     database: str, redis: RedisServer
 ) -> None:
     async def run() -> None:
-        async with serving(database, redis) as laurels:
-            (board,) = laurels.boards.all()
-            await eventually(lambda: is_healthy(laurels, board))
+        async with serving(database, redis) as (laurels, board):
             await submit(laurels, board, 0, 5)
             await laurels._ledger.record([new_event(board, "orphan", "orphan", 1000.0, 1)])
 
@@ -167,9 +163,7 @@ def test_a_pass_does_not_miss_a_transaction_that_commits_late(database: str, red
     """Its numbers are older than those of transactions that were seen before it."""
 
     async def run() -> None:
-        async with serving(database, redis, repair_interval_ms=600_000) as laurels:
-            (board,) = laurels.boards.all()
-            await eventually(lambda: is_healthy(laurels, board))
+        async with serving(database, redis, repair_interval_ms=600_000) as (laurels, board):
             late = await asyncpg.connect(database)
             transaction = late.transaction()
             await transaction.start()
@@ -197,9 +191,7 @@ def test_a_pass_does_not_miss_a_transaction_that_commits_late(database: str, red
 
 def test_rows_that_could_not_be_applied_wait_in_the_queue(database: str, redis: RedisServer) -> None:
     async def run() -> None:
-        async with serving(database, redis, repair_interval_ms=600_000) as laurels:
-            (board,) = laurels.boards.all()
-            await eventually(lambda: is_healthy(laurels, board))
+        async with serving(database, redis, repair_interval_ms=600_000) as (laurels, board):
             await submit(laurels, board, 0, 5)
             redis.freeze()
             await submit(laurels, board, 5, 5)
@@ -224,9 +216,7 @@ def test_more_rows_than_the_queue_takes_are_found_in_the_ledger(
     monkeypatch.setattr(healing, "QUEUE_ROWS", 3)
 
     async def run() -> None:
-        async with serving(database, redis, repair_interval_ms=600_000) as laurels:
-            (board,) = laurels.boards.all()
-            await eventually(lambda: is_healthy(laurels, board))
+        async with serving(database, redis, repair_interval_ms=600_000) as (laurels, board):
             await submit(laurels, board, 0, 5)
             redis.freeze()
             await submit(laurels, board, 5, 50)
@@ -245,10 +235,8 @@ def test_more_rows_than_the_queue_takes_are_found_in_the_ledger(
 
 def test_a_revision_never_comes_back_with_another_content(database: str, redis: RedisServer) -> None:
     async def run() -> None:
-        async with serving(database, redis) as laurels:
-            (board,) = laurels.boards.all()
+        async with serving(database, redis) as (laurels, board):
             ranking = board.ranking(board.periods[0].id)
-            await eventually(lambda: is_healthy(laurels, board))
             seen = set()
             for number in range(6):
                 await submit(laurels, board, number, 1)
@@ -267,9 +255,7 @@ def test_a_revision_never_comes_back_with_another_content(database: str, redis: 
 
 def test_an_index_of_another_ledger_is_not_taken_for_this_one(database: str, redis: RedisServer) -> None:
     async def fill(url: str, count: int) -> None:
-        async with serving(url, redis) as laurels:
-            (board,) = laurels.boards.all()
-            await eventually(lambda: is_healthy(laurels, board))
+        async with serving(url, redis) as (laurels, board):
             await submit(laurels, board, 0, count)
             assert (await laurels.reads.top(board, Selection(), 0, 1)).value.total == count
 
@@ -281,10 +267,8 @@ def test_a_ledger_that_was_set_back_to_a_backup_makes_the_index_follow(database:
     """Positions that lie ahead of the ledger's are of another time."""
 
     async def run() -> None:
-        async with serving(database, redis) as laurels:
-            (board,) = laurels.boards.all()
+        async with serving(database, redis) as (laurels, board):
             ranking = board.ranking(board.periods[0].id)
-            await eventually(lambda: is_healthy(laurels, board))
             await submit(laurels, board, 0, 5)
             (state,) = await laurels._index.states([ranking])
             await laurels._index.confirm(ranking, state, f"{10**15}:{10**15}:")
@@ -306,10 +290,8 @@ def test_a_builder_that_dies_is_replaced_when_its_claim_ends(
     monkeypatch.setattr("laurels.adapters.redis.index.CLAIM_MS", 500)
 
     async def run() -> None:
-        async with serving(database, redis) as laurels:
-            (board,) = laurels.boards.all()
+        async with serving(database, redis) as (laurels, board):
             ranking = board.ranking(board.periods[0].id)
-            await eventually(lambda: is_healthy(laurels, board))
             await submit(laurels, board, 0, 5)
             index = laurels._index
             assert isinstance(index, RedisIndex)

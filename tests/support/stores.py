@@ -16,13 +16,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import psutil
 import pytest
 import redis
 
 from support.running import free_port
+
+S = TypeVar("S", "PostgresServer", "RedisServer", "RedisClusterServers")
 
 START_TIMEOUT_S = 30
 HOST = "127.0.0.1"
@@ -359,26 +361,23 @@ def temporary_folder() -> Iterator[Path]:
 @functools.cache
 def shared_postgres() -> PostgresServer:
     """One for all tests that do no harm to it; each takes a database or schema of its own."""
-    server = PostgresServer(_shared_folder() / "postgres")
-    server.start()
-    atexit.register(server.kill)
-    return server
+    return _until_the_end(PostgresServer(_shared_folder() / "postgres"))
 
 
 @functools.cache
 def shared_redis() -> RedisServer:
-    server = RedisServer(_shared_folder() / "redis")
-    server.start()
-    atexit.register(server.kill)
-    return server
+    return _until_the_end(RedisServer(_shared_folder() / "redis"))
 
 
 @functools.cache
 def shared_cluster() -> RedisClusterServers:
-    cluster = RedisClusterServers(_shared_folder() / "cluster")
-    cluster.start()
-    atexit.register(cluster.kill)
-    return cluster
+    return _until_the_end(RedisClusterServers(_shared_folder() / "cluster"))
+
+
+def _until_the_end(server: S) -> S:
+    server.start()
+    atexit.register(server.kill)
+    return server
 
 
 @functools.cache

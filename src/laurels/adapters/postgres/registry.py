@@ -1,11 +1,10 @@
 """Pods, keys and boards in PostgreSQL: plain functions, each the work of one transaction."""
 
-import msgspec
 from msgspec.structs import replace
 
-from laurels.adapters.board_columns import read_board
 from laurels.adapters.postgres.pool import Connection
 from laurels.adapters.postgres.scores import SQL
+from laurels.adapters.sql_ledger import insert_values, read_board, update_values
 from laurels.core.board import Board
 from laurels.core.windows import Period, span_at
 from laurels.errors import Conflict, NotFound
@@ -52,27 +51,7 @@ async def revoke_key(connection: Connection, key_id: str, now_us: int) -> bool:
 
 async def create_board(connection: Connection, board: Board) -> Board:
     await _need_pod(connection, board.pod_id)
-    board_id = await connection.fetchval(
-        SQL["insert_board"],
-        board.uuid,
-        board.pod_id,
-        board.name,
-        board.rule.value,
-        board.order.value,
-        board.ties.value,
-        board.capacity,
-        board.min_score,
-        board.max_score,
-        board.public,
-        msgspec.json.encode(board.windows).decode(),
-        msgspec.json.encode(board.segments).decode(),
-        board.start_at,
-        board.end_at,
-        board.archived_at,
-        board.created_at,
-        board.revision,
-        _metadata_text(board),
-    )
+    board_id = await connection.fetchval(SQL["insert_board"], *insert_values(board))
     if board_id is None:
         raise Conflict("board_exists", f"The UUID {board.uuid!r} is taken. Choose another.", field="UUID")
     await connection.execute(SQL["registry_changed"])
@@ -85,20 +64,7 @@ async def create_board(connection: Connection, board: Board) -> Board:
 
 
 async def update_board(connection: Connection, board: Board) -> Board:
-    updated = await connection.fetchrow(
-        SQL["update_board"],
-        board.name,
-        board.capacity,
-        board.min_score,
-        board.max_score,
-        board.public,
-        board.start_at,
-        board.end_at,
-        board.archived_at,
-        _metadata_text(board),
-        board.id,
-        board.revision,
-    )
+    updated = await connection.fetchrow(SQL["update_board"], *update_values(board))
     if updated is None:
         raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")
     await connection.execute(SQL["registry_changed"])
@@ -113,10 +79,6 @@ async def boards(connection: Connection) -> list[Board]:
         read_board(tuple(columns), tuple(periods.get(columns[0], ())))
         for columns in await connection.fetch(SQL["boards"])
     ]
-
-
-def _metadata_text(board: Board) -> str | None:
-    return None if board.metadata is None else msgspec.json.encode(board.metadata).decode()
 
 
 async def _need_pod(connection: Connection, pod_id: str) -> None:

@@ -10,9 +10,10 @@ import asyncpg
 
 from laurels.adapters.postgres.pool import Connection
 from laurels.adapters.sql_files import load_queries
+from laurels.adapters.sql_ledger import compare, refold_users
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Order, Ties
-from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, fold, spell_total
+from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, spell_total
 from laurels.errors import NotFound
 from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredEvent
 
@@ -56,7 +57,7 @@ async def record(connection: Connection, events: Sequence[Event]) -> list[Record
     for columns in found:
         number, accepted, *old = columns[:7]
         event = events[number - 1]
-        outcomes[number] = _outcome(event, accepted, old)
+        outcomes[number] = Recorded.ACCEPTED if accepted else compare(event, *old)
         change = _change(columns[7], event.user_id, columns[8:13], columns[13:18])
         changes.setdefault(number, []).extend([] if change is None else [change])
     return [Record(outcomes[number], tuple(changes[number])) for number in range(1, len(events) + 1)]
@@ -80,16 +81,10 @@ async def refold(connection: Connection, board: Board, after: str, limit: int) -
     users = [user_id for (user_id,) in await connection.fetch(SQL["next_users"], board.id, after, limit)]
     if not users:
         return []
-    rows: dict[str, list[Row]] = {user_id: [] for user_id in users}
     between = (board.id, users[0], users[-1])
-    for row in read_rows(await connection.fetch(SQL["rows_between"], *between)):
-        rows[row.user_id].append(row)
-    fresh: dict[str, dict[int, Standing]] = {user_id: {} for user_id in users}
-    for user_id, score, at in await connection.fetch(SQL["events_between"], *between):
-        for period in board.periods_at(at):
-            standing = fresh[user_id].get(period.id)
-            fresh[user_id][period.id] = fold(board.rule, board.order, standing, score, at)
-    return [Refolded(user_id, tuple(rows[user_id]), fresh[user_id]) for user_id in users]
+    rows = read_rows(await connection.fetch(SQL["rows_between"], *between))
+    events = await connection.fetch(SQL["events_between"], *between)
+    return refold_users(board, users, rows, ((user_id, score, at) for user_id, score, at in events))
 
 
 def read_rows(found: Iterable[Any]) -> list[Row]:
@@ -101,16 +96,6 @@ def read_rows(found: Iterable[Any]) -> list[Row]:
 
 def read_events(found: Iterable[Any]) -> list[StoredEvent]:
     return [StoredEvent(*columns) for columns in found]
-
-
-def _outcome(event: Event, accepted: bool, old: Sequence[Any]) -> Recorded:
-    if accepted:
-        return Recorded.ACCEPTED
-    user_id, score, at, stamped, metadata = old
-    # Where the server's clock gave the time, a repetition has another; an export that comes back has the same.
-    same_time = at == event.at if not event.stamped else stamped
-    same = same_time and (user_id, score, metadata) == (event.user_id, event.score, event.metadata)
-    return Recorded.DUPLICATE if same else Recorded.CONFLICT
 
 
 def _change(period_id: int | None, user_id: str, before: Sequence[Any], after: Sequence[Any]) -> Change | None:

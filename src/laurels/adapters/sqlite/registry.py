@@ -2,10 +2,9 @@
 
 import sqlite3
 
-import msgspec
 from msgspec.structs import replace
 
-from laurels.adapters.board_columns import read_board
+from laurels.adapters.sql_ledger import insert_values, read_board, update_values
 from laurels.adapters.sqlite.scores import SQL
 from laurels.core.board import Board
 from laurels.core.windows import Period, span_at
@@ -63,29 +62,7 @@ def revoke_key(connection: sqlite3.Connection, key_id: str, now_us: int) -> bool
 
 def create_board(connection: sqlite3.Connection, board: Board) -> Board:
     _need_pod(connection, board.pod_id)
-    inserted = connection.execute(
-        SQL["insert_board"],
-        (
-            board.uuid,
-            board.pod_id,
-            board.name,
-            board.rule,
-            board.order,
-            board.ties,
-            board.capacity,
-            board.min_score,
-            board.max_score,
-            board.public,
-            msgspec.json.encode(board.windows).decode(),
-            msgspec.json.encode(board.segments).decode(),
-            board.start_at,
-            board.end_at,
-            board.archived_at,
-            board.created_at,
-            board.revision,
-            _metadata_text(board),
-        ),
-    ).fetchone()
+    inserted = connection.execute(SQL["insert_board"], insert_values(board)).fetchone()
     if inserted is None:
         raise Conflict("board_exists", f"The UUID {board.uuid!r} is taken. Choose another.", field="UUID")
     connection.execute(SQL["registry_changed"])
@@ -101,22 +78,7 @@ def create_board(connection: sqlite3.Connection, board: Board) -> Board:
 
 
 def update_board(connection: sqlite3.Connection, board: Board) -> Board:
-    updated = connection.execute(
-        SQL["update_board"],
-        (
-            board.name,
-            board.capacity,
-            board.min_score,
-            board.max_score,
-            board.public,
-            board.start_at,
-            board.end_at,
-            board.archived_at,
-            _metadata_text(board),
-            board.id,
-            board.revision,
-        ),
-    )
+    updated = connection.execute(SQL["update_board"], update_values(board))
     if not updated.rowcount:
         raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")
     connection.execute(SQL["registry_changed"])
@@ -128,10 +90,6 @@ def boards(connection: sqlite3.Connection) -> list[Board]:
     for board_id, *columns in connection.execute(SQL["periods"]):
         periods.setdefault(board_id, []).append(Period(*columns))
     return [read_board(columns, tuple(periods.get(columns[0], ()))) for columns in connection.execute(SQL["boards"])]
-
-
-def _metadata_text(board: Board) -> str | None:
-    return None if board.metadata is None else msgspec.json.encode(board.metadata).decode()
 
 
 def _need_pod(connection: sqlite3.Connection, pod_id: str) -> None:

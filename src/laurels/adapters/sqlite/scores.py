@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from laurels.adapters.sql_files import load_queries
+from laurels.adapters.sql_ledger import compare, refold_users
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Ties
 from laurels.core.scores import Standing, fold
@@ -105,16 +106,9 @@ def refold(connection: sqlite3.Connection, board: Board, after: str, limit: int)
     ]
     if not users:
         return []
-    rows: dict[str, list[Row]] = {user_id: [] for user_id in users}
     between = (board.id, users[0], users[-1])
-    for row in _read_rows(connection.execute(SQL["rows_between"], between)):
-        rows[row.user_id].append(row)
-    fresh: dict[str, dict[int, Standing]] = {user_id: {} for user_id in users}
-    for user_id, score, at in connection.execute(SQL["events_between"], between):
-        for period in board.periods_at(at):
-            standing = fresh[user_id].get(period.id)
-            fresh[user_id][period.id] = fold(board.rule, board.order, standing, score, at)
-    return [Refolded(user_id, tuple(rows[user_id]), fresh[user_id]) for user_id in users]
+    rows = _read_rows(connection.execute(SQL["rows_between"], between))
+    return refold_users(board, users, rows, connection.execute(SQL["events_between"], between))
 
 
 def _insert_event(connection: sqlite3.Connection, event: Event) -> Recorded:
@@ -133,13 +127,8 @@ def _insert_event(connection: sqlite3.Connection, event: Event) -> Recorded:
     )
     if inserted.rowcount:
         return Recorded.ACCEPTED
-    user_id, score, at, stamped, metadata = connection.execute(
-        SQL["find_event"], (event.board.id, event.event_id)
-    ).fetchone()
-    # Where the server's clock gave the time, a repetition has another; an export that comes back has the same.
-    same_time = at == event.at if not event.stamped else bool(stamped)
-    same = same_time and (user_id, score, metadata) == (event.user_id, event.score, event.metadata)
-    return Recorded.DUPLICATE if same else Recorded.CONFLICT
+    before = connection.execute(SQL["find_event"], (event.board.id, event.event_id)).fetchone()
+    return compare(event, *before)
 
 
 def _find_row(connection: sqlite3.Connection, period_id: int, user_id: str) -> Row | None:

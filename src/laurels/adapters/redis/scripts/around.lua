@@ -1,12 +1,8 @@
 -- ARGV: user, above, below, style. As top, with the offset of the first entry and how many scores are better than the
 -- user's; 'nobody' if the user is not ranked.
-open(live)
-local problem = why_not(live)
+local problem = unreadable(ARGV[4])
 if problem then
     return reply(problem)
-end
-if ARGV[4] == 'd' and not live.dense then
-    return reply('sparse')
 end
 local offset, score = locate(live, ARGV[1])
 if not offset then

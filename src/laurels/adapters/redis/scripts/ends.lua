@@ -1,6 +1,5 @@
 -- How many are ranked, and the first and the last score.
-open(live)
-local problem = why_not(live)
+local problem = unreadable()
 if problem then
     return reply(problem)
 end

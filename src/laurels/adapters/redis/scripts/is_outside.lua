@@ -1,6 +1,5 @@
 -- ARGV: user.
-open(live)
-local problem = why_not(live)
+local problem = unreadable()
 if problem then
     return reply(problem)
 end

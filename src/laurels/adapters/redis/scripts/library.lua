@@ -116,6 +116,16 @@ local function why_not(g)
     return nil
 end
 
+-- Opens the live generation for a read; gives why it can't be read in a style, if so.
+local function unreadable(style)
+    open(live)
+    local problem = why_not(live)
+    if problem then
+        return problem
+    end
+    return style == 'd' and not live.dense and 'sparse' or nil
+end
+
 local function total(g)
     local count = redis.call('ZCARD', g.z)
     return (g.cap and g.cap < count) and g.cap or count

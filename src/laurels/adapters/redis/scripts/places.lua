@@ -1,11 +1,7 @@
 -- ARGV: users, style. For each: rank, score, the member's time; false if not ranked.
-open(live)
-local problem = why_not(live)
+local problem = unreadable(ARGV[2])
 if problem then
     return reply(problem)
-end
-if ARGV[2] == 'd' and not live.dense then
-    return reply('sparse')
 end
 local found = {}
 for i, user in ipairs(cmsgpack.unpack(ARGV[1])) do

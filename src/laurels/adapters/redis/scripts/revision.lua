@@ -1,5 +1,4 @@
-open(live)
-local problem = why_not(live)
+local problem = unreadable()
 if problem then
     return reply(problem)
 end

@@ -1,8 +1,7 @@
 -- ARGV: the first and the last score that are expected, the inner edges in the sorted set's direction, the parts of the
 -- total, in tenths, at which scores are wanted. Gives how many are ranked, how many come before each edge (at it, if
 -- the edge's flag says so), and the scores; 'moved' if the ends are others by now.
-open(live)
-local problem = why_not(live)
+local problem = unreadable()
 if problem then
     return reply(problem)
 end

@@ -1,13 +1,9 @@
 -- ARGV: offset, limit, style. Gives how many are ranked, the first one's rank, and members with scores.
-open(live)
-local problem = why_not(live)
+local problem = unreadable(ARGV[3])
 if problem then
     return reply(problem)
 end
 local offset, limit, style = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
-if style == 'd' and not live.dense then
-    return reply('sparse')
-end
 local count = total(live)
 local stop = math.min(offset + limit, count)
 if offset >= stop then
