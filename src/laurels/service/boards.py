@@ -31,6 +31,7 @@ class Boards:
         self._clock = clock
         self._max_boards = max_boards
         self._boards: dict[str, Board] = {}
+        self._by_id: dict[int, Board] = {}
         # One change at a time, so that two creations of the same board meet.
         self._changing = asyncio.Lock()
 
@@ -39,24 +40,25 @@ class Boards:
         boards = await self._ledger.boards()
         if not boards:
             boards = [await self._create_default()]
-        self._boards = {board.uuid: board for board in boards}
+        for board in boards:
+            self._hold(board)
 
     async def reload(self) -> None:
         """Take over what other servers changed."""
         for board in await self._ledger.boards():
             held = self._boards.get(board.uuid)
             if held is None or board.revision >= held.revision:
-                self._boards[board.uuid] = board
+                self._hold(board)
                 self._follower.know(board)
 
     def all(self) -> list[Board]:
         return list(self._boards.values())
 
     def by_id(self, board_id: int) -> Board:
-        for board in self._boards.values():
-            if board.id == board_id:
-                return board
-        raise NotFound("board_not_found", f"There is no board with the number {board_id}.")
+        board = self._by_id.get(board_id)
+        if board is None:
+            raise NotFound("board_not_found", f"There is no board with the number {board_id}.")
+        return board
 
     def to_read(self, caller: Caller, board_uuid: str) -> Board:
         """A board that the caller may read. What exists unseen gets the same answer as what does not exist."""
@@ -96,7 +98,8 @@ class Boards:
             pod_id = caller.pod_id
         now = self._clock.now_us()
         page: list[Board] = []
-        for board in self._boards.values():
+        # Those that other servers made came to us in another order.
+        for board in sorted(self._boards.values(), key=lambda board: board.id):
             if board.id <= after_id or not caller.sees(board) or (pod_id is not None and board.pod_id != pod_id):
                 continue
             found = board.status_at(now)
@@ -129,7 +132,7 @@ class Boards:
             if owned >= self._max_boards:
                 raise Conflict("too_many_boards", f"The pod has {owned} boards, as many as LAURELS_MAX_BOARDS allows.")
             created = await self._create(replace(board, created_at=self._clock.now_us()))
-            self._boards[created.uuid] = created
+            self._hold(created)
             await self._follower.load(created)
         await self._registry.tell()
         return created
@@ -154,13 +157,16 @@ class Boards:
             return board
         async with self._changing:
             stored = await self._ledger.update_board(changed)
-            self._boards[stored.uuid] = stored
+            self._hold(stored)
             if stored.capacity != board.capacity:
                 await self._follower.load(stored)
             else:
                 self._follower.know(stored)
         await self._registry.tell()
         return stored
+
+    def _hold(self, board: Board) -> None:
+        self._boards[board.uuid] = self._by_id[board.id] = board
 
     async def _create(self, board: Board) -> Board:
         try:

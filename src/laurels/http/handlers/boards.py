@@ -1,5 +1,6 @@
 """Boards: create, list, read, change, archive."""
 
+import asyncio
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +22,6 @@ from laurels.http.bodies import (
 )
 from laurels.http.call import Call
 from laurels.http.decode import decode_cursor, encode_cursor
-from laurels.service.laurels import Laurels
 from laurels.service.submit import canonical_metadata, exact_score
 
 
@@ -55,7 +55,7 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
         created_at=0,
         metadata=body.metadata,
     )
-    return await _answer(call.laurels, await call.laurels.boards.create(board, call.idempotency_key))
+    return await _answer(call, await call.laurels.boards.create(board, call.idempotency_key))
 
 
 async def get_boards(call: Call[BoardsQuery, None]) -> BoardsAnswer:
@@ -68,14 +68,14 @@ async def get_boards(call: Call[BoardsQuery, None]) -> BoardsAnswer:
     after = decode_cursor(query.cursor) or 0
     boards = call.laurels.boards.page(call.caller, query.pod_id, query.status, after, query.limit)
     return BoardsAnswer(
-        leaderboards=[await _answer(call.laurels, board) for board in boards],
+        leaderboards=list(await asyncio.gather(*(_answer(call, board) for board in boards))),
         next_cursor=encode_cursor(boards[-1].id) if len(boards) == query.limit else None,
     )
 
 
 async def get_board(call: Call[NoQuery, None]) -> BoardAnswer:
     """Read a board"""
-    return await _answer(call.laurels, call.board)
+    return await _answer(call, call.board)
 
 
 async def get_periods(call: Call[NoQuery, None]) -> PeriodsAnswer:
@@ -107,16 +107,17 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
         sent[name] = score if score is UNSET or score is None else exact_score(score, field)
     fields = {name: value for name, value in sent.items() if value is not UNSET}
     status = None if body.status is UNSET else body.status
-    return await _answer(call.laurels, await call.laurels.boards.change(board, fields, status))
+    return await _answer(call, await call.laurels.boards.change(board, fields, status))
 
 
 async def delete_board(call: Call[NoQuery, None]) -> BoardAnswer:
     """Archive a board: it can still be read, takes no more scores, and leaves the lists"""
     board = call.board
-    return await _answer(call.laurels, await call.laurels.boards.change(board, {}, Status.ARCHIVED))
+    return await _answer(call, await call.laurels.boards.change(board, {}, Status.ARCHIVED))
 
 
-async def _answer(laurels: Laurels, board: Board) -> BoardAnswer:
+async def _answer(call: Call[Any, Any], board: Board) -> BoardAnswer:
+    laurels = call.laurels
     now = laurels.clock.now_us()
     current = (board.current_period(window, now) for window in board.windows)
     return BoardAnswer(
@@ -138,13 +139,13 @@ async def _answer(laurels: Laurels, board: Board) -> BoardAnswer:
         public=board.public,
         metadata=board.metadata,
         created_at=to_datetime(board.created_at),
-        total_users=await _total_users(laurels, board),
+        total_users=await _total_users(call, board),
     )
 
 
-async def _total_users(laurels: Laurels, board: Board) -> int | None:
+async def _total_users(call: Call[Any, Any], board: Board) -> int | None:
     try:
-        return (await laurels.reads.count(board)).value
+        return call.show(await call.laurels.reads.count(board))
     except Unavailable:
         return None
 
