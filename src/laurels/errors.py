@@ -172,7 +172,7 @@ CODES: dict[str, str] = {
     # not now
     "too_many_pending": "this pod has too many writes waiting",
     "overloaded": "the server has too many writes waiting",
-    "starting": "the index is being loaded from the ledger",
+    "starting": "the ledger is being opened, or the index loaded from it",
     "catching_up": "this ranking is being completed from the ledger",
     "verify_running": "a check or a rebuild is already running",
     "index_unavailable": "the index can't be reached, nor the ledger in its place",

@@ -23,8 +23,8 @@ from laurels.wiring import build_laurels
 log = structlog.get_logger()
 
 GRACE_S = 30
-START_PATIENCE_S = 60
-RETRY_S = 1
+RETRY_S = 0.5
+TELL_EVERY_S = 10
 BACKLOG = 2048
 
 
@@ -33,7 +33,7 @@ class Server:
 
     def __init__(self, settings: Settings, admin_key: str, progress: Progress, ready: Callable[[], None]) -> None:
         self._laurels, self._announce = build_laurels(settings, admin_key)
-        self._patience_s = START_PATIENCE_S if settings.is_shared else 0
+        self._is_shared = settings.is_shared
         self._progress = progress
         self._ready = ready
         self._uvicorn = _QuietServer(
@@ -57,9 +57,10 @@ class Server:
     async def serve(self, listening: socket.socket, address: str) -> None:
         """Serve until a signal or `stop`. Raises what kept the ledger from opening."""
         self.address = address
-        # Opened before the socket answers, so that an unusable ledger is an error of the command, not of a request.
+        # An embedded ledger is opened before the socket answers: that it can't be used is an error of the command.
         try:
-            self.migrations = await self._open()
+            if not self._is_shared:
+                self.migrations = await self._laurels.open()
             self._announce(address)
             await self._uvicorn.serve(sockets=[listening])
         finally:
@@ -67,16 +68,18 @@ class Server:
         if self.error is not None:
             raise self.error
 
-    async def _open(self) -> list[str]:
-        """A shared ledger may start later than its servers."""
-        end = time.monotonic() + self._patience_s
+    async def _open_shared(self) -> list[str]:
+        """A shared ledger may come later than its servers, which answer 503 until then."""
+        told_at = -float(TELL_EVERY_S)
         while True:
             try:
                 return await self._laurels.open()
             except Unavailable as error:
-                if time.monotonic() > end or error.code != "ledger_unavailable" or self._uvicorn.should_exit:
+                if error.code != "ledger_unavailable":
                     raise
-                log.warning("ledger_not_there", reason=error.message)
+                if time.monotonic() - told_at > TELL_EVERY_S:
+                    told_at = time.monotonic()
+                    log.warning("ledger_not_there", reason=error.message)
                 await asyncio.sleep(RETRY_S)
 
     def stop(self) -> None:
@@ -99,6 +102,8 @@ class Server:
 
     async def _load(self) -> None:
         try:
+            if self._is_shared:
+                self.migrations = await self._open_shared()
             await self._laurels.load(self._progress)
         except Exception as error:  # noqa: BLE001 - raised again by `serve`
             # Without an index there is nothing to serve: stop, and let the command say why.

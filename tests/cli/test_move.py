@@ -80,7 +80,7 @@ def move(source: RunningServer, target: RunningServer, *arguments: str) -> str:
         data_dir=target.data_dir, url=target.url, key=ADMIN_KEY,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return done.stderr.splitlines()[-1]
+    return done.stderr.splitlines()[-1].partition("Events: ")[2]
 
 
 def test_a_running_instance_is_moved_as_a_whole(tmp_path: Path, target: RunningServer) -> None:
@@ -137,7 +137,15 @@ def test_what_is_missing_is_said(tmp_path: Path, target: RunningServer) -> None:
         assert unknown.returncode == 3
         assert "no board 'nothing'" in unknown.stderr
         wrong = laurels("import", "--from", source.url, "--from-key", "wrong" * 5, data_dir=tmp_path, url=target.url)
-        assert wrong.returncode == 4
+        assert (wrong.returncode, "--from-key" in wrong.stderr) == (4, True)
+        itself = laurels(
+            "import", "--from", source.url, "--from-key", ADMIN_KEY, data_dir=tmp_path, url=source.url, key=ADMIN_KEY
+        )
+        assert (itself.returncode, "--url" in itself.stderr) == (2, True)
+        bare = laurels("import", "--from", "127.0.0.1:1", data_dir=tmp_path, url=target.url, key=ADMIN_KEY)
+        assert (bare.returncode, "http://" in bare.stderr) == (2, True)
+        gone = laurels("import", "--from", "http://127.0.0.1:1", data_dir=tmp_path, url=target.url, key=ADMIN_KEY)
+        assert (gone.returncode, "http://127.0.0.1:1 can't be reached" in gone.stderr) == (5, True)
     nameless = laurels("import", data_dir=tmp_path, url=target.url)
     assert nameless.returncode == 2
     assert "--from" in nameless.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from laurels.adapters.postgres import PostgresLedger
 from laurels.core.scores import Rule
-from laurels.errors import Unavailable
+from laurels.errors import Invalid, Unavailable
 from laurels.ports import Pod, Recorded
 from support.ledgers import FakeClock, new_board, new_event
 from support.stores import PgBouncer, PostgresServer, shared_postgres, temporary_folder
@@ -72,13 +72,22 @@ def test_a_ledger_from_the_future_is_refused() -> None:
 def test_a_database_in_another_encoding_is_refused() -> None:
     name = new_database()
     shared_postgres().sql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
-    with pytest.raises(Unavailable, match="UTF8"):
+    with pytest.raises(Invalid, match="UTF8"):
         asyncio.run(open_ledger(shared_postgres().url(name)))
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    with pytest.raises(Unavailable, match="PostgreSQL can't be used"):
+    with pytest.raises(Unavailable, match="PostgreSQL can't be reached"):
         asyncio.run(open_ledger("postgresql://nobody@127.0.0.1:1/nothing"))
+
+
+def test_what_would_never_work_is_not_tried_again() -> None:
+    port = shared_postgres().port
+    for url in (f"postgresql://nobody@127.0.0.1:{port}/x", "postgresql://u@127.0.0.1:abc/x"):
+        with pytest.raises(Invalid, match="PostgreSQL can't be used like this"):
+            asyncio.run(open_ledger(url))
+    with pytest.raises(Invalid, match='"nothing" does not exist'):
+        asyncio.run(open_ledger(shared_postgres().url("nothing")))
 
 
 @pytest.mark.parametrize("rule", Rule)

@@ -280,6 +280,67 @@ def test_workers_share_a_socket_and_are_started_again(deployment: Deployment) ->
     assert all(not is_alive(pid) for pid in pids)
 
 
+def test_a_server_that_starts_without_postgres_answers_and_waits(deployment: Deployment) -> None:
+    server = RunningServer(deployment.folder / "early", **deployment.settings)
+    deployment.postgres.kill()
+    try:
+        server.start(wait=False)
+        with server.client() as client:
+            wait_for(lambda: is_alive_at(client), True, 10)
+            ready = client.get("/readyz")
+            assert (ready.status_code, ready.json()["status"]) == (503, "not_ready")
+            for answer in (
+                client.get("/api/v1/leaderboards/default/top"),
+                client.put("/api/v1/leaderboards/default/users/ada", json={"score": 1}),
+                client.get("/api/v1/pods"),
+            ):
+                assert (answer.status_code, answer.json()["code"]) == (503, "starting")
+                assert answer.headers["Retry-After"] == "1"
+            # It stops when it is asked to, and that is no failure.
+            assert server.terminate() == 0
+            server.start(wait=False)
+            wait_for(lambda: is_alive_at(client), True, 10)
+    finally:
+        deployment.postgres.start()
+    server.wait_ready()
+    assert server.terminate() == 0
+
+
+def is_alive_at(client: httpx.Client) -> bool:
+    try:
+        return client.get("/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_without_both_stores_a_server_is_not_ready(deployment: Deployment, clients: list[httpx.Client]) -> None:
+    """An empty Redis can't answer without PostgreSQL."""
+    client = clients[0]
+    deployment.postgres.kill()
+    deployment.redis.call("FLUSHALL")  # type: ignore[union-attr]
+    try:
+        wait_for(lambda: client.get("/readyz").status_code, 503, 10)
+        refused = client.get("/api/v1/leaderboards/default/top")
+        assert (refused.status_code, refused.json()["retryable"]) == (503, True)
+        assert "PostgreSQL" in refused.json()["detail"]
+    finally:
+        deployment.postgres.start()
+    wait_for(lambda: client.get("/readyz").json()["status"], "ready", 10)
+    wait_for(lambda: client.get("/api/v1/leaderboards/default/top").status_code, 200, 10)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_can_never_work_ends_the_program(deployment: Deployment, workers: str) -> None:
+    (deployment.folder / "file").write_text("")
+    settings = deployment.settings | {"workers": workers, "port": str(free_port())}
+    bad = laurels("serve", data_dir=deployment.folder / "bad", **settings, spool=str(deployment.folder / "file"))
+    assert (bad.returncode, "can't be the spool" in bad.stderr) == (5, True), bad.stderr
+    wrong = laurels(
+        "serve", data_dir=deployment.folder / "bad", **(settings | {"ledger": "postgresql://x@127.0.0.1:y/z"})
+    )
+    assert (wrong.returncode, "PostgreSQL can't be used like this" in wrong.stderr) == (2, True), wrong.stderr
+
+
 def test_the_default_admin_key_and_address_are_checked_first(deployment: Deployment) -> None:
     settings = deployment.settings | {"workers": "2", "port": str(free_port())}
     bad = laurels("serve", data_dir=deployment.folder / "bad", **(settings | {"index": "memory://"}))

@@ -53,7 +53,8 @@ def main() -> None:
         typer.echo(f"laurels: {error.message}", err=True)
         sys.exit(OUTSIDE[type(error)].exit_code)
     except httpx.TransportError as error:
-        where = f" at {error.request.url.copy_with(path='/')}" if error._request else ""  # noqa: SLF001 - else it raises
+        url = error._request.url if error._request else None  # noqa: SLF001 - the property raises if there is none
+        where = f" at {url.scheme}://{url.netloc.decode()}" if url else ""
         typer.echo(f"laurels: the server{where} can't be reached: {error}", err=True)
         sys.exit(5)
     except BrokenPipeError:

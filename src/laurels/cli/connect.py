@@ -17,11 +17,12 @@ import httpx
 from laurels.cli.progress import show_progress
 from laurels.config import Settings
 from laurels.core.ids import new_secret
-from laurels.errors import OUTSIDE, LaurelsError, Unavailable
+from laurels.errors import OUTSIDE, Invalid, LaurelsError, Unauthenticated, Unavailable
 from laurels.server import Server
 from laurels.wiring import running_server
 
 TIMEOUT_S = 60
+OWN = "laurels"
 
 
 @contextlib.asynccontextmanager
@@ -37,9 +38,19 @@ async def connect(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
         raise Unavailable("ledger_unavailable", f"{settings.data_dir} is in use by another laurels command.")
 
 
-def reach_other(url: str, key: str | None) -> httpx.AsyncClient:
-    """A client of another Laurels than the one that the settings name."""
-    return _client(url, key)
+class Peer(httpx.AsyncClient):
+    """A Laurels that a command talks to. `key_option`: how its key is given."""
+
+    key_option = "--key or LAURELS_KEY"
+
+
+def reach_other(url: str, key: str | None) -> Peer:
+    """Another Laurels than the one that the settings name."""
+    if not url.startswith(("http://", "https://")):
+        raise Invalid("wrong_format", f"--from {url!r} must begin with http:// or https://.", field="--from")
+    other = _client(url, key)
+    other.key_option = "--from-key"
+    return other
 
 
 async def call(client: httpx.AsyncClient, method: str, path: str, *, tries: int = 3, **rest: Any) -> Any:
@@ -54,13 +65,16 @@ async def call(client: httpx.AsyncClient, method: str, path: str, *, tries: int 
             if response.is_success:
                 return response.json()
             if response.status_code not in {429, 503} or number == tries - 1:
-                raise error_of(response)
+                raise error_of(response, client)
         await asyncio.sleep(0.1 * 2**number)
     raise AssertionError("unreachable")
 
 
-def error_of(response: httpx.Response) -> LaurelsError:
+def error_of(response: httpx.Response, client: httpx.AsyncClient) -> LaurelsError:
     """The error that a problem was made of."""
+    if response.status_code == 401 and isinstance(client, Peer):
+        where = "This Laurels" if client.base_url.host == OWN else f"The server at {client.base_url}"
+        return Unauthenticated("key_required", f"{where} wants a key that it knows: give {client.key_option}.")
     kinds = {outside.http_status: kind for kind, outside in OUTSIDE.items()}
     try:
         problem = response.json()
@@ -78,10 +92,10 @@ def _admin_key(settings: Settings) -> str | None:
         return None
 
 
-def _client(url: str, key: str | None, transport: httpx.AsyncHTTPTransport | None = None) -> httpx.AsyncClient:
+def _client(url: str, key: str | None, transport: httpx.AsyncHTTPTransport | None = None) -> Peer:
     # Without any key there are still the public boards.
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    return httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, transport=transport)
+    return Peer(base_url=url, headers=headers, timeout=TIMEOUT_S, transport=transport)
 
 
 @contextlib.asynccontextmanager
@@ -107,7 +121,7 @@ async def _own_server(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
                 await serving
                 raise Unavailable("stopping", "The server stopped before it was ready.")
             transport = httpx.AsyncHTTPTransport(uds=str(Path(folder) / "socket"))
-            async with _client("http://laurels", settings.key or admin_key, transport) as client:
+            async with _client(f"http://{OWN}", settings.key or admin_key, transport) as client:
                 yield client
         finally:
             loaded.cancel()

@@ -139,7 +139,7 @@ async def _follow(
     ):
         if not response.is_success:
             await response.aread()
-            raise error_of(response)
+            raise error_of(response, client)
         with show_progress(title) as advance:
             async for line in response.aiter_lines():
                 last = json.loads(line)
@@ -214,5 +214,6 @@ async def _import_from(settings: Settings, from_url: str, from_key: str | None, 
         try:
             await move.everything(board)
         finally:
-            report(move)
+            if move.boards:
+                report(move)
     return len(move.refused)

@@ -12,7 +12,7 @@ import typer
 
 from laurels.cli.connect import call
 from laurels.cli.progress import show_progress
-from laurels.errors import Conflict, NotFound
+from laurels.errors import Conflict, Invalid, NotFound
 
 PAGE = 1000
 PATIENT = 8
@@ -29,10 +29,17 @@ class Move:
     def __init__(self, source: httpx.AsyncClient, target: httpx.AsyncClient) -> None:
         self._source = source
         self._target = target
-        self.accepted = self.duplicates = 0
+        self.pods = self.keys = self.boards = self.accepted = self.duplicates = 0
         self.refused: list[str] = []
 
     async def everything(self, only_board: str | None) -> None:
+        ids = [(await client.get("/readyz")).json().get("ledgerId") for client in (self._source, self._target)]
+        if ids[0] is not None and ids[0] == ids[1]:
+            raise Invalid(
+                "wrong_format",
+                "--from names the Laurels that would be written to. Name the new one with --url and --key.",
+                field="--from",
+            )
         boards = [board for board in await self._boards() if only_board in {None, board["UUID"]}]
         if only_board is not None and not boards:
             raise NotFound("board_not_found", f"There is no board {only_board!r} to import.", field="BOARD")
@@ -59,6 +66,7 @@ class Move:
     async def _pod(self, pod: dict[str, Any], *, with_keys: bool) -> None:
         body = {"podId": pod["podId"], "name": pod["name"]}
         await call(self._target, "POST", "/api/v1/pods", json=body)
+        self.pods += 1
         if not with_keys:
             return
         path = f"/api/v1/pods/{quote(pod['podId'], safe='')}/keys"
@@ -67,12 +75,14 @@ class Move:
             body = {name: key[name] for name in ("role", "label", "keyId", "digest")}
             try:
                 await call(self._target, "POST", path, json=body)
+                self.keys += 1
             except Conflict:
                 typer.echo(f"The key {key['keyId']} was revoked here, and stays so.", err=True)
 
     async def _board(self, board: dict[str, Any]) -> None:
         path = f"/api/v1/leaderboards/{quote(board['UUID'], safe='')}"
         there = await self._create(path, board)
+        self.boards += 1
         if there["status"] in CLOSED:
             await self._check_complete(path, board)
             return
@@ -151,7 +161,10 @@ class Move:
 
     @property
     def summary(self) -> str:
-        return f"{self.accepted} accepted, {self.duplicates} already there, {len(self.refused)} refused."
+        return (
+            f"Pods: {self.pods}, keys: {self.keys}, boards: {self.boards}. "
+            f"Events: {self.accepted} accepted, {self.duplicates} already there, {len(self.refused)} refused."
+        )
 
 
 class _Removals:

@@ -114,6 +114,8 @@ def _welcome(settings: Settings, address: str) -> None:
     typer.echo(f"  ledger     {hide_password(settings.ledger) if path is None else path.resolve()}", err=True)
     if settings.is_shared:
         typer.echo(f"  index      {hide_password(settings.index)}", err=True)
+        typer.echo(f"  workers    {settings.workers}", err=True)
+        typer.echo(f"  spool      {settings.spool.resolve() if settings.spool else 'none'}", err=True)
     typer.echo(f"  admin key  {where}", err=True)
 
 

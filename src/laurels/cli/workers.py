@@ -14,14 +14,14 @@ import structlog
 from prometheus_client.multiprocess import mark_process_dead
 
 from laurels.config import Settings, environment_of
-from laurels.errors import OUTSIDE, Invalid
+from laurels.errors import OUTSIDE
 
 log = structlog.get_logger()
 
 RESTART_S = 1.0
 POLL_S = 0.1
-# A worker that refuses its settings would refuse them again.
-HOPELESS = {OUTSIDE[Invalid].exit_code}
+# What a worker refuses at its first start it would refuse again.
+HOPELESS = {outside.exit_code for outside in OUTSIDE.values()} - {1}
 
 
 class Workers:
@@ -35,6 +35,7 @@ class Workers:
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = False
         self._exit_code = 0
+        self._was_ready = False
 
     async def run(self) -> int:
         """Until a signal, or until a worker says that it can't work like this; gives the exit code."""
@@ -58,7 +59,7 @@ class Workers:
     async def _keep(self, number: int, metrics_folder: str) -> None:
         while not self._stopping:
             code = await self._work(number, metrics_folder)
-            if code in HOPELESS:
+            if code in HOPELESS and not self._was_ready:
                 self._exit_code = code
                 self.stop()
             if not self._stopping:
@@ -91,6 +92,7 @@ class Workers:
             while True:
                 with contextlib.suppress(httpx.TransportError):
                     if (await client.get("/readyz")).is_success:
+                        self._was_ready = True
                         self._ready()
                         return
                 await asyncio.sleep(POLL_S)

@@ -442,6 +442,7 @@ class ReadyAnswer(Answer):
         Meta(description="degraded: ledger or index is away, and the other one answers what it can."),
     ]
     dependencies: Annotated[dict[str, str], Meta(description="'ok', or why not, for each.")]
+    ledger_id: Annotated[str | None, Meta(description="The same on all servers of one ledger. null: not open yet.")]
 
 
 class ShortEntry(Struct, kw_only=True):

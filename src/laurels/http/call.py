@@ -113,10 +113,13 @@ class Text:
 class Endpoint:
     """A handler made into something that the router can call."""
 
-    def __init__(self, handler: Handler, guard: Guard, *, status: int, body_bytes: int) -> None:
+    def __init__(
+        self, handler: Handler, guard: Guard, *, status: int, body_bytes: int, needs_ledger: bool = True
+    ) -> None:
         self.handler = handler
         self.guard = guard
         self.status = status
+        self.needs_ledger = needs_ledger
         hints = get_type_hints(handler)
         (call,) = [hint for name, hint in hints.items() if name != "return"]
         self.query_type, body_type = get_args(call)
@@ -130,6 +133,8 @@ class Endpoint:
     async def __call__(self, request: Request) -> Response:
         try:
             call: Call[Any, Any] = Call(request)
+            if self.needs_ledger:
+                call.laurels.require_open()
             # Before anything is read of what is sent: a stranger's large body is not worth the time.
             self.guard(call)
             call.query = self._query(request)

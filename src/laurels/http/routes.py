@@ -38,7 +38,9 @@ def address(
     status: int = 200,
     body_bytes: int = limits.BODY_BYTES,
 ) -> Address:
-    return Address(tag, method, path, Endpoint(handler, guard, status=status, body_bytes=body_bytes))
+    needs_ledger = guard is not guards.anyone
+    endpoint = Endpoint(handler, guard, status=status, body_bytes=body_bytes, needs_ledger=needs_ledger)
+    return Address(tag, method, path, endpoint)
 
 
 ADDRESSES = [

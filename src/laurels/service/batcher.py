@@ -141,7 +141,7 @@ class Batcher:
             # A fault of ours must not stop the lane: these senders are told, the next batch is tried.
             log.exception("record_failed", events=len(events))
             return Unavailable("internal", "The write failed, and the log says why. Nothing of it was stored.")
-        BATCHES.inc()
+        BATCHES.inc(records[0].outcome is not Recorded.SPOOLED)
         for outcome, count in Counter(record.outcome for record in records).items():
             EVENTS.labels(outcome.value).inc(count)
         return records

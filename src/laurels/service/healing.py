@@ -113,8 +113,8 @@ class Healer:
             REPAIR_QUEUE.set(self.waiting)
         mending = self._mending.get(ranking)
         if mending is None or mending.done():
-            reason = "found by the pass" if error is None else error.message
-            log.info("index_mending", board=board.uuid, period=ranking.period_id, rows=len(rows), reason=reason)
+            if error is not None:
+                log.info("index_mending", board=board.uuid, period=ranking.period_id, reason=error.message)
             task = asyncio.create_task(self._mend_until_done(board.id, ranking), name=f"mend {board.uuid}")
             self._mending[ranking] = task
 
@@ -138,7 +138,7 @@ class Healer:
         await self._index.load(ranking, watch(self._ledger.rows(ranking.period_id)), position, replacing)
         await complete(self._ledger, self._index, ranking)
         BUILDS.inc()
-        log.debug("index_built", board=board.uuid, period=ranking.period_id)
+        log.info("index_built", board=board.uuid, period=ranking.period_id)
 
     async def pass_once(self) -> None:
         """Look at every ranking, and apply what was changed since it was last known to be complete."""
@@ -170,6 +170,7 @@ class Healer:
     async def _pass_regularly(self, interval_s: float) -> None:
         """The first one at once, for nobody knows how the index stands; then one server at a time."""
         may_pass = True
+        told = ""
         while True:
             try:
                 if may_pass:
@@ -178,8 +179,11 @@ class Healer:
                 # After an outage of the index every server looks for itself.
                 missed = self._index.outages != self._outages_mended
                 may_pass = missed or await self._index.claim("repair", interval_s * 0.9)
+                told = ""
             except LaurelsError as error:
-                log.warning("repair_pass_failed", reason=error.message)
+                if error.message != told:
+                    log.warning("repair_pass_failed", reason=error.message)
+                told = error.message
                 await asyncio.sleep(min(interval_s, MAX_RETRY_S))
             except Exception:
                 log.exception("repair_pass_failed")
@@ -207,7 +211,7 @@ class Healer:
                 log.exception("mending_failed", period=ranking.period_id)
                 done = False
             if done:
-                log.info("index_healed", board=self._boards[board_id].uuid, period=ranking.period_id)
+                log.debug("index_healed", board=self._boards[board_id].uuid, period=ranking.period_id)
                 return
             await asyncio.sleep(wait_s)
             wait_s = min(MAX_RETRY_S, wait_s * 2)

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 import structlog
 
 from laurels.core.board import DEFAULT_POD, Board
-from laurels.errors import LaurelsError, TooMany
-from laurels.ports import Clock, Feed, Index, Ledger, Spool
+from laurels.errors import LaurelsError, TooMany, Unavailable
+from laurels.ports import Clock, Feed, Index, Ledger, Spool, Standby
 from laurels.service.access import Access
 from laurels.service.batcher import Batcher
 from laurels.service.boards import Boards
@@ -23,6 +23,9 @@ from laurels.service.submit import Submissions
 from laurels.service.verify import Checked, verify_board
 
 log = structlog.get_logger()
+
+# So many rankings are asked to find out whether any can be read.
+LOOK_AT = 20
 
 
 class Laurels:
@@ -66,6 +69,8 @@ class Laurels:
         self.submissions = Submissions(ledger, self._follower, self._batcher, clock)
         self.reads = Reads(ledger, RankSource(ledger, index, self._healer), self._follower, clock)
         self._inspecting = asyncio.Lock()
+        # None: not open yet.
+        self.ledger_id: str | None = None
 
     async def open(self) -> list[str]:
         """Open the ledger and what is kept of it in memory; gives the migrations that were applied."""
@@ -83,7 +88,13 @@ class Laurels:
         self._batcher.start()
         if self._spooler is not None:
             self._spooler.start()
+        self.ledger_id = ledger_id
         return migrations
+
+    def require_open(self) -> None:
+        """Before that, nobody knows which boards and keys there are."""
+        if self.ledger_id is None:
+            raise Unavailable("starting", "The ledger is being opened. Try again in a moment.")
 
     async def load(self, progress: Progress = lambda _done, _total: None) -> None:
         """Fill the index from the ledger."""
@@ -107,13 +118,23 @@ class Laurels:
 
     async def dependencies(self) -> dict[str, str]:
         """'ok', or why not, for everything that an answer needs."""
+        if self.ledger_id is None:
+            return {"ledger": "it is being opened, or can't be reached", "index": "loading"}
         ledger, index = await asyncio.gather(_state_of(self._ledger), _state_of(self._index))
         return {"ledger": ledger, "index": index if self.is_loaded else "loading"}
 
-    @property
-    def serves_alone(self) -> bool:
-        """Whether ledger or index alone can answer something."""
-        return self._ledger.ranks is not None and self.is_loaded
+    async def answers_without(self, away: str) -> bool:
+        """Whether reads are answered while the ledger or the index is away."""
+        if self._ledger.ranks is None or not self.is_loaded:
+            return False
+        if away == "index":
+            return True
+        rankings = [board.ranking(period.id) for board in self.boards.all() for period in board.periods][:LOOK_AT]
+        states = await self._index.states(rankings)
+        return any(
+            state.standby is Standby.READY and not self._healer.is_behind(ranking)
+            for ranking, state in zip(rankings, states, strict=True)
+        )
 
     async def count_rows(self) -> int:
         """How many rows a check will look at."""

@@ -87,7 +87,7 @@ class RankSource:
             answer: T = await asyncio.shield(flight)
         except Unavailable as failure:
             REFUSED_READS.inc()
-            raise error from failure
+            raise Unavailable(error.code, f"{error.message} {failure.message}") from failure
         DEGRADED_READS.inc()
         return answer
 

@@ -69,8 +69,8 @@ async def _revision(index: Index, ranking: Ranking) -> Hashable:
     while True:
         try:
             return await index.revision(ranking)
-        except Unavailable:
-            if time.monotonic() > end:
+        except Unavailable as error:
+            if error.code != "catching_up" or time.monotonic() > end:
                 raise
             await asyncio.sleep(POLL_S)
 

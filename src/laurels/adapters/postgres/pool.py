@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 import structlog
 
-from laurels.errors import Unavailable
+from laurels.errors import Invalid, Unavailable
 
 if TYPE_CHECKING:
     # The driver's classes take parameters for type checkers only.
@@ -81,8 +81,13 @@ class PostgresPool:
                 max_inactive_connection_lifetime=300,
                 server_settings={} if self._pooled else {"statement_timeout": f"{int(SCAN_TIMEOUT_S)}s"},
             )
-        except (*LOST, asyncpg.PostgresError, ValueError) as error:
-            raise Unavailable("ledger_unavailable", f"PostgreSQL can't be used: {_words(error)}") from error
+        except LOST as error:
+            raise Unavailable("ledger_unavailable", f"PostgreSQL can't be reached: {_words(error)}") from error
+        except (asyncpg.PostgresError, ValueError) as error:
+            # Trying again would not help: a wrong password, no such database, an address that can't be read.
+            raise Invalid(
+                "wrong_format", f"PostgreSQL can't be used like this: {_words(error)}.", field="LAURELS_LEDGER"
+            ) from error
 
     async def close(self) -> None:
         if self._pool is not None:

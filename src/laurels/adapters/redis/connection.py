@@ -23,11 +23,13 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AskError,
+    AuthenticationError,
     ClusterError,
     NoScriptError,
     ReadOnlyError,
     RedisClusterException,
     RedisError,
+    ResponseError,
     TryAgainError,
 )
 from redis.exceptions import ConnectionError as LostConnection
@@ -257,7 +259,7 @@ class RedisConnection:
             if isinstance(result, BaseException):
                 if not _is_lost(result):
                     log.error("redis_refused", reason=_words(result))
-                command.done.set_exception(_unavailable())
+                command.done.set_exception(_unavailable(result))
             else:
                 command.done.set_result(result)
 
@@ -303,7 +305,7 @@ class RedisConnection:
                 return await work
         except ERRORS as error:
             log.debug("redis_failed", reason=_words(error))
-            raise _unavailable() from error
+            raise _unavailable(error) from error
 
     def make_client(self, place: str | None = None) -> redis.Redis:
         """A client of its own for one server: the only one, the master that Sentinels name, or the one at a place."""
@@ -361,8 +363,10 @@ def _is_lost(result: Any) -> bool:
     return isinstance(result, LOST)
 
 
-def _unavailable() -> Unavailable:
-    """The driver's own words may tell of addresses: they are for the log."""
+def _unavailable(error: BaseException) -> Unavailable:
+    """What Redis itself says is told; the driver's own words may tell of addresses, and are for the log."""
+    if isinstance(error, AuthenticationError | ResponseError):
+        return Unavailable("index_unavailable", f"Redis refuses: {_words(error)}.")
     return Unavailable("index_unavailable", "Redis can't be reached.")
 
 

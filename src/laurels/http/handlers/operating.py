@@ -18,12 +18,14 @@ async def get_health(call: Call[NoQuery, None]) -> HealthAnswer:
 async def get_ready(call: Call[NoQuery, None]) -> Answered[ReadyAnswer]:
     """Can it serve? 503 with the reason for each dependency if not"""
     dependencies = await call.laurels.dependencies()
-    working = [state == "ok" for state in dependencies.values()]
-    if all(working):
-        return Answered(ReadyAnswer(status="ready", dependencies=dependencies), 200)
-    if any(working) and call.laurels.serves_alone:
-        return Answered(ReadyAnswer(status="degraded", dependencies=dependencies), 200)
-    return Answered(ReadyAnswer(status="not_ready", dependencies=dependencies), 503, {"Retry-After": "1"})
+    away = [name for name, state in dependencies.items() if state != "ok"]
+    ledger_id = call.laurels.ledger_id
+    if not away:
+        return Answered(ReadyAnswer(status="ready", dependencies=dependencies, ledger_id=ledger_id), 200)
+    if len(away) == 1 and await call.laurels.answers_without(away[0]):
+        return Answered(ReadyAnswer(status="degraded", dependencies=dependencies, ledger_id=ledger_id), 200)
+    answer = ReadyAnswer(status="not_ready", dependencies=dependencies, ledger_id=ledger_id)
+    return Answered(answer, 503, {"Retry-After": "1"})
 
 
 async def get_metrics(call: Call[NoQuery, None]) -> Text:
