@@ -17,7 +17,7 @@ import httpx
 from laurels.cli.progress import show_progress
 from laurels.config import Settings
 from laurels.core.ids import new_secret
-from laurels.errors import OUTSIDE, Invalid, LaurelsError, Unauthenticated, Unavailable
+from laurels.errors import OUTSIDE, Invalid, LaurelsError, Unavailable
 from laurels.server import Server
 from laurels.wiring import running_server
 
@@ -72,12 +72,12 @@ async def call(client: httpx.AsyncClient, method: str, path: str, *, tries: int 
 
 def error_of(response: httpx.Response, client: httpx.AsyncClient) -> LaurelsError:
     """The error that a problem was made of."""
-    if response.status_code == 401 and isinstance(client, Peer):
-        where = "This Laurels" if client.base_url.host == OWN else f"The server at {client.base_url}"
-        return Unauthenticated("key_required", f"{where} wants a key that it knows: give {client.key_option}.")
     kinds = {outside.http_status: kind for kind, outside in OUTSIDE.items()}
     try:
         problem = response.json()
+        if response.status_code == 401 and isinstance(client, Peer):
+            where = "" if client.base_url.host == OWN else f" to {client.base_url}"
+            problem["detail"] += f" Here that is done{where} with {client.key_option}."
         return kinds[problem["status"]](problem["code"], problem["detail"], field=problem.get("field"))
     except (ValueError, KeyError, TypeError):
         return Unavailable("internal", f"The server answered {response.status_code}: {response.text[:200]}")
