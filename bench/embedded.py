@@ -31,7 +31,7 @@ from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
 from laurels.http.protocol import BoundedProtocol
 from laurels.http.routes import build_app
-from laurels.server import listen, settle_memory
+from laurels.server import configure_logs, listen, settle_memory
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
@@ -68,6 +68,7 @@ def build(folder: Path) -> Laurels:
 
 
 async def with_laurels(folder: Path, work: Callable[[Laurels], Coroutine[Any, Any, Figures]]) -> Figures:
+    configure_logs("error")
     laurels = build(folder)
     try:
         await laurels.open()

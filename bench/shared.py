@@ -24,6 +24,7 @@ from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
 from laurels.adapters.system_clock import SystemClock
 from laurels.core.board import Board, Ranking
+from laurels.server import configure_logs
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
@@ -72,7 +73,7 @@ def fill(postgres: PostgresServer, users: int) -> None:
     postgres.sql(
         "INSERT INTO scores (period_id, user_id, score, achieved_at, total, moved, version) "
         "SELECT (SELECT id FROM periods LIMIT 1), lpad(to_hex(n), 24, '0'), (n * 7919) % 100003, n, "
-        f"(n * 7919) % 100003, true, nextval('versions') FROM generate_series(0, {users - 1}) AS n"
+        f"(n * 7919) % 100003, true, nextval('versions') FROM generate_series(0::bigint, {users - 1}) AS n"
     )
     postgres.sql("VACUUM ANALYZE scores")
 
@@ -250,6 +251,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=5.0, help="for each rate")
     options = parser.parse_args()
+    configure_logs("error")
     print(f"command      PYTHONPATH=tests {' '.join([Path(sys.executable).name, *sys.argv])}")
     print(f"machine      {os.cpu_count()} cores, Python {platform.python_version()}")
     print("durability   PostgreSQL with fsync and synchronous_commit on, on both sides; Redis without persistence")

@@ -76,8 +76,8 @@ def error_of(response: httpx.Response, client: httpx.AsyncClient) -> LaurelsErro
     try:
         problem = response.json()
         if response.status_code == 401 and isinstance(client, Peer):
-            where = "" if client.base_url.host == OWN else f" to {client.base_url}"
-            problem["detail"] += f" Here that is done{where} with {client.key_option}."
+            where = "" if client.base_url.host == OWN else f" of {client.base_url}"
+            problem["detail"] += f" The key{where} is given with {client.key_option}."
         return kinds[problem["status"]](problem["code"], problem["detail"], field=problem.get("field"))
     except (ValueError, KeyError, TypeError):
         return Unavailable("internal", f"The server answered {response.status_code}: {response.text[:200]}")

@@ -87,8 +87,9 @@ class _Command:
         self.done = done
 
     @property
-    def key(self) -> str:
-        return str(self.args[1])
+    def key(self) -> bytes:
+        key: bytes = self.args[1]
+        return key
 
 
 class _Lane:
@@ -160,7 +161,7 @@ class RedisConnection:
             raise Unavailable("stopping", "The server is shutting down.")
         return self._client
 
-    def run(self, tag: str, script: Script, keys: Sequence[str], args: Sequence[Any]) -> "asyncio.Future[Answer]":
+    def run(self, tag: str, script: Script, keys: Sequence[bytes], args: Sequence[Any]) -> "asyncio.Future[Answer]":
         """What a script answers. Sent at the end of the loop's tick, with all others of this tick."""
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         breaker = self._breaker(tag)
@@ -183,7 +184,7 @@ class RedisConnection:
         if not isinstance(client, RedisCluster):
             return ""
         await self._translate(client.initialize())
-        return self._place(channel)
+        return self._place(channel.encode())
 
     async def publish(self, channel: str, message: str) -> None:
         await self._translate(
@@ -206,12 +207,12 @@ class RedisConnection:
         for lane in self._lanes.values():
             self._launch(lane)
 
-    def _place(self, key: str) -> str:
+    def _place(self, key: bytes) -> str:
         """Which server a key belongs to; '' where there is only one, and while a cluster is not known yet."""
         if not isinstance(self._client, RedisCluster):
             return ""
         try:
-            node = self._client.get_node_from_key(key)
+            node = self._client.get_node_from_key(key.decode())
         except ERRORS:
             return ""
         return "" if node is None else str(node.name)

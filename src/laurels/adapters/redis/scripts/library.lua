@@ -17,6 +17,7 @@
 --   epoch, pos     the server that was master when the ranking was known to be complete, up to that position
 --   token, late    the refill under way: its number, and 1 while it lasts
 --   until, b:epoch when the builder's claim ends, and the master under which it began
+-- A read is given the names of the live generation only.
 local META = KEYS[1]
 local LATE = KEYS[6]
 local live = {name = '', z = KEYS[2], h = KEYS[3], d = KEYS[4], n = KEYS[5]}
