@@ -32,6 +32,8 @@ QUEUE_ROWS = 100_000
 CATCH_UP_EVENTS = 200_000
 
 Stream = AsyncIterator[list[Row]]
+# The period and the segment of a ranking.
+Name = tuple[int, str]
 
 
 async def complete(ledger: Ledger, index: Index, ranking: Ranking) -> None:
@@ -56,10 +58,11 @@ class Healer:
         self._ledger = ledger
         self._index = index
         self._interval_s = interval_s
-        self._mending: dict[Ranking, asyncio.Task[None]] = {}
-        self._queue: dict[Ranking, dict[str, Row]] = {}
+        # By period and segment: a ranking's capacity may change meanwhile.
+        self._mending: dict[Name, asyncio.Task[None]] = {}
+        self._queue: dict[Name, dict[str, Row]] = {}
         # More rows were missing than the queue takes.
-        self._overflowed: set[Ranking] = set()
+        self._overflowed: set[Name] = set()
         self._outages_mended = 0
         self._wake = asyncio.Event()
         # Each board as it is now: an event in flight may carry an older one.
@@ -102,27 +105,29 @@ class Healer:
 
     def mend(self, board: Board, ranking: Ranking, rows: Sequence[Row] = (), error: LaurelsError | None = None) -> None:
         """See to a ranking that is behind, in the background; `rows` are known to be missing from it."""
+        name = _name(ranking)
         if rows:
-            queued = self._queue.setdefault(ranking, {})
+            queued = self._queue.setdefault(name, {})
             for row in rows:
                 if (held := queued.get(row.user_id)) is None or row.version > held.version:
                     queued[row.user_id] = row
             if self.waiting > QUEUE_ROWS:
-                del self._queue[ranking]
-                self._overflowed.add(ranking)
+                del self._queue[name]
+                self._overflowed.add(name)
             REPAIR_QUEUE.set(self.waiting)
-        mending = self._mending.get(ranking)
+        mending = self._mending.get(name)
         if mending is None or mending.done():
             if error is not None:
                 log.info("index_mending", board=board.uuid, period=ranking.period_id, reason=error.message)
-            task = asyncio.create_task(self._mend_until_done(board.id, ranking), name=f"mend {board.uuid}")
-            self._mending[ranking] = task
+            task = asyncio.create_task(self._mend_until_done(board.id, name), name=f"mend {board.uuid}")
+            self._mending[name] = task
 
     def is_behind(self, ranking: Ranking) -> bool:
         """Whether rows are known to be missing from it, or may be, for the index was away."""
+        name = _name(ranking)
         return (
-            ranking in self._queue
-            or ranking in self._overflowed
+            name in self._queue
+            or name in self._overflowed
             or (self._interval_s is not None and self._index.outages != self._outages_mended)
         )
 
@@ -159,7 +164,7 @@ class Healer:
         for since, some in followed.items():
             if await self._is_far(since):
                 for ranking, _ in some.values():
-                    self._overflowed.add(ranking)
+                    self._overflowed.add(_name(ranking))
                     self.mend(self._by_period[ranking.period_id], ranking)
             else:
                 await self._catch_up(since, some, position)
@@ -195,48 +200,49 @@ class Healer:
             async with asyncio.timeout(interval_s):
                 await self._wake.wait()
 
-    async def _mend_until_done(self, board_id: int, ranking: Ranking) -> None:
+    async def _mend_until_done(self, board_id: int, name: Name) -> None:
         wait_s = RETRY_S
         told = ""
         while True:
             try:
                 async with self._slots:
-                    done = await self._mend_once(board_id, ranking)
+                    done = await self._mend_once(board_id, name)
             except LaurelsError as error:
                 if error.message != told and error.code not in {"build_running", "index_unavailable"}:
-                    log.warning("mending_failed", period=ranking.period_id, reason=error.message)
+                    log.warning("mending_failed", period=name[0], reason=error.message)
                 told = error.message
                 done = False
             except Exception:
-                log.exception("mending_failed", period=ranking.period_id)
+                log.exception("mending_failed", period=name[0])
                 done = False
             if done:
-                log.debug("index_healed", board=self._boards[board_id].uuid, period=ranking.period_id)
+                log.debug("index_healed", board=self._boards[board_id].uuid, period=name[0])
                 return
             await asyncio.sleep(wait_s)
             wait_s = min(MAX_RETRY_S, wait_s * 2)
 
-    async def _mend_once(self, board_id: int, known: Ranking) -> bool:
+    async def _mend_once(self, board_id: int, name: Name) -> bool:
         """Whether the ranking was seen to be complete."""
         board = self._boards[board_id]
-        ranking = board.ranking(known.period_id, known.segment)
+        ranking = board.ranking(*name)
         position = await self._ledger.position()
         (state,) = await self._index.states([ranking])
         if state.standby is Standby.UNREACHABLE:
             return False
-        lacks = state.standby is Standby.BEHIND or known in self._overflowed
+        lacks = state.standby is Standby.BEHIND or name in self._overflowed
         if self._needs_build(ranking, state, position) or (lacks and await self._is_far(state.position)):
             await self.build(board, ranking, replacing=state.generation)
         elif lacks and state.position is not None:
             await self._catch_up(state.position, {ranking.period_id: (ranking, state)}, position)
         else:
             await complete(self._ledger, self._index, ranking)
-        self._overflowed.discard(known)
+        self._overflowed.discard(name)
         (after,) = await self._index.states([ranking])
-        return after.standby is Standby.READY and await self._apply_queued(board, known, ranking)
+        return after.standby is Standby.READY and await self._apply_queued(board, ranking)
 
-    async def _apply_queued(self, board: Board, known: Ranking, ranking: Ranking) -> bool:
-        while queued := self._queue.get(known):
+    async def _apply_queued(self, board: Board, ranking: Ranking) -> bool:
+        name = _name(ranking)
+        while queued := self._queue.get(name):
             some = list(queued.values())[:APPLY_ROWS]
             applied = await self._index.apply(ranking, some, board.rank_style)
             if applied.short:
@@ -245,8 +251,8 @@ class Healer:
                 # What came meanwhile is newer, and stays.
                 if queued.get(row.user_id) is row:
                     del queued[row.user_id]
-            if not queued and self._queue.get(known) is queued:
-                del self._queue[known]
+            if not queued and self._queue.get(name) is queued:
+                del self._queue[name]
             REPAIRED.inc(len(some))
             REPAIR_QUEUE.set(self.waiting)
         return True
@@ -298,3 +304,7 @@ class Healer:
             or state.capacity != ranking.capacity
             or (state.position is not None and self._ledger.is_ahead(state.position, position))
         )
+
+
+def _name(ranking: Ranking) -> Name:
+    return ranking.period_id, ranking.segment
