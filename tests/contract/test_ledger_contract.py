@@ -1,6 +1,7 @@
 """What every Ledger must do: a state machine against a plain model, and the promises that a model can't show."""
 
 import asyncio
+import itertools
 import random
 import sqlite3
 import tempfile
@@ -13,12 +14,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sql_files import load_migrations, load_text
-from laurels.core.board import Board
+from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Rule
 from laurels.errors import Conflict, NotFound, Unavailable
-from laurels.ports import Act, Key, Ledger, Pod, Record, Recorded, Role
+from laurels.ports import Act, Key, Ledger, Pod, Ranks, Record, Recorded, Role
 from support.ledgers import new_board, new_event, open_postgres, open_sqlite
 from support.model import ModelBoard
 
@@ -168,6 +170,30 @@ class LedgerMachine(RuleBasedStateMachine):
                 event_id for event_id, event in self.voided.items() if event[0] == user_id
             }
 
+    async def check_ranks(self, ranks: Ranks) -> None:
+        """Ranks straight from SQL are what an index of the same rows gives, whatever is asked."""
+        (period,) = self.board.periods
+        for ties, capacity in itertools.product(Ties, [None, 2]):
+            ranking = Ranking(period.id, "global", self.board.order, ties, capacity)
+            index = MemoryIndex()
+            await index.load(ranking, self.ledger.rows(period.id), "")
+            assert await ranks.count(ranking) == await index.count(ranking)
+            for buckets in (1, 2, 20):
+                assert await ranks.distribution(ranking, buckets) == await index.distribution(ranking, buckets)
+            for style in RankStyle:
+                for offset, limit in [(0, 10), (1, 1), (1, 2), (5, 5)]:
+                    assert await ranks.top(ranking, offset, limit, style) == await index.top(
+                        ranking, offset, limit, style
+                    )
+                assert await ranks.places(ranking, USERS, style) == await index.places(ranking, USERS, style)
+                for user in [*USERS, "nobody"]:
+                    assert await ranks.find(ranking, user, style) == await index.find(ranking, user, style)
+                    assert await ranks.around(ranking, user, 1, 1, style) == await index.around(
+                        ranking, user, 1, 1, style
+                    )
+            for user in [*USERS, "nobody"]:
+                assert await ranks.is_outside(ranking, user) == await index.is_outside(ranking, user)
+
 
 class SqliteLedgerMachine(LedgerMachine):
     open_ledger = staticmethod(open_sqlite)
@@ -179,6 +205,11 @@ TestSqliteLedger.settings = settings(max_examples=100, stateful_step_count=20)
 
 class PostgresLedgerMachine(LedgerMachine):
     open_ledger = staticmethod(open_postgres)
+
+    @rule()
+    def read(self) -> None:
+        assert self.ledger.ranks is not None
+        self.run(self.check_ranks(self.ledger.ranks))
 
 
 TestPostgresLedger = PostgresLedgerMachine.TestCase

@@ -11,10 +11,11 @@ import os
 import struct
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
@@ -22,6 +23,8 @@ from laurels.adapters.file_lock import FileLock
 from laurels.errors import Unavailable
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 MAX_LANES = 1000
 SEGMENT_BYTES = 16 * 1024 * 1024
@@ -67,8 +70,8 @@ class FileSpool:
             lane.close()
         self._lanes = []
 
-    async def _run(self, work: object, *args: object) -> "list[bytes]":
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)  # type: ignore[arg-type]
+    async def _run(self, work: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     def _waiting_lane(self) -> "_Lane | None":
         """Those of dead processes are older than our own, which is the first."""

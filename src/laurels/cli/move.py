@@ -12,7 +12,7 @@ import typer
 
 from laurels.cli.connect import call
 from laurels.cli.progress import show_progress
-from laurels.errors import Conflict, Invalid, NotFound
+from laurels.errors import Conflict, Invalid, NotFound, Unavailable
 
 PAGE = 1000
 PATIENT = 8
@@ -33,8 +33,7 @@ class Move:
         self.refused: list[str] = []
 
     async def everything(self, only_board: str | None) -> None:
-        ids = [(await client.get("/readyz")).json().get("ledgerId") for client in (self._source, self._target)]
-        if ids[0] is not None and ids[0] == ids[1]:
+        if await _ledger_id(self._source) == await _ledger_id(self._target):
             raise Invalid(
                 "wrong_format",
                 "--from names the Laurels that would be written to. Name the new one with --url and --key.",
@@ -193,6 +192,17 @@ class _Removals:
 
     def _key(self, user_id: str) -> str:
         return "import-" + hashlib.sha256(f"{user_id}\n{self._voided[user_id]}".encode()).hexdigest()[:32]
+
+
+async def _ledger_id(client: httpx.AsyncClient) -> str:
+    answer = await client.get("/readyz")
+    try:
+        ledger_id = answer.json()["ledgerId"]
+    except (ValueError, KeyError, TypeError):
+        ledger_id = None
+    if ledger_id is None:
+        raise Unavailable("internal", f"What answers at {client.base_url} is no Laurels that is ready.")
+    return str(ledger_id)
 
 
 def report(move: Move) -> None:

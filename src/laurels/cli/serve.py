@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -67,8 +68,7 @@ def migrate(data_dir: DataDir = None, ledger: LedgerUrl = None, index: IndexUrl 
 
 async def _serve(settings: Settings) -> None:
     listening = listen(settings.host, settings.port) if settings.fd is None else inherit(settings.fd)
-    host, port = listening.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    address = _address(listening)
     admin_key = read_admin_key(settings)
     with ExitStack() as stack:
         advance = stack.enter_context(show_progress("Loading ranks"))
@@ -84,15 +84,19 @@ async def _serve(settings: Settings) -> None:
         await server.serve(listening, address)
         if orphaned is not None:
             orphaned.cancel()
-        elif settings.fd is None:
+        else:
             typer.echo("Laurels has stopped.", err=True)
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _serve_with_workers(settings: Settings) -> int:
     listening = listen(settings.host, settings.port)
     listening.set_inheritable(True)
-    host, port = listening.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    address = _address(listening)
     read_admin_key(settings)
     code = asyncio.run(Workers(settings, listening, address, lambda: _welcome(settings, address)).run())
     typer.echo("Laurels has stopped.", err=True)

@@ -14,8 +14,8 @@ import structlog
 
 from laurels.core.board import Board, Ranking
 from laurels.errors import LaurelsError
+from laurels.metrics import BUILDS, REPAIR_QUEUE, REPAIRED
 from laurels.ports import Index, IndexState, Ledger, Row, Standby
-from laurels.service.metrics import BUILDS, REPAIR_QUEUE, REPAIRED
 
 log = structlog.get_logger()
 
@@ -143,7 +143,7 @@ class Healer:
         await self._index.load(ranking, watch(self._ledger.rows(ranking.period_id)), position, replacing)
         await complete(self._ledger, self._index, ranking)
         BUILDS.inc()
-        log.info("index_built", board=board.uuid, period=ranking.period_id)
+        log.debug("index_built", board=board.uuid, period=ranking.period_id)
 
     async def pass_once(self) -> None:
         """Look at every ranking, and apply what was changed since it was last known to be complete."""
@@ -232,6 +232,7 @@ class Healer:
         lacks = state.standby is Standby.BEHIND or name in self._overflowed
         if self._needs_build(ranking, state, position) or (lacks and await self._is_far(state.position)):
             await self.build(board, ranking, replacing=state.generation)
+            log.info("index_rebuilt", board=board.uuid, period=ranking.period_id)
         elif lacks and state.position is not None:
             await self._catch_up(state.position, {ranking.period_id: (ranking, state)}, position)
         else:

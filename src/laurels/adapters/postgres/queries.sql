@@ -118,11 +118,25 @@ SELECT user_id, score, achieved_at, ordinal, competition, dense FROM (
     FROM scores WHERE period_id = $1 AND score IS NOT NULL
 ) AS ranked WHERE user_id = ANY ($4::text[]);
 
--- name: ranks_scores
-SELECT score, count(*) AS users FROM (
+-- name: ranks_ends
+SELECT min(score) AS low, max(score) AS high, count(*) AS total FROM (
     SELECT score FROM scores WHERE period_id = $1 AND score IS NOT NULL
     ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id LIMIT $4
-) AS ranked GROUP BY score ORDER BY score;
+) AS ranked;
+
+-- name: ranks_buckets
+SELECT width_bucket(score, $5::double precision[]) AS bucket, count(*) AS users FROM (
+    SELECT score FROM scores WHERE period_id = $1 AND score IS NOT NULL
+    ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id LIMIT $4
+) AS ranked GROUP BY 1;
+
+-- name: ranks_deciles
+SELECT score FROM (
+    SELECT score, row_number() OVER (ORDER BY score) - 1 AS place FROM (
+    SELECT score FROM scores WHERE period_id = $1 AND score IS NOT NULL
+    ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id LIMIT $4
+    ) AS ranked
+) AS placed WHERE place = ANY ($5::bigint[]) ORDER BY place;
 
 -- name: ledger_id
 SELECT value FROM facts WHERE name = 'ledger_id';

@@ -3,7 +3,6 @@ transaction that sees one moment.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from laurels.adapters.numbering import number_places
 from laurels.adapters.postgres.pool import Connection, PostgresPool
@@ -45,18 +44,7 @@ class PostgresRanks:
         return [found.get(user_id) for user_id in user_ids]
 
     async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
-        rows = await self._pool.scan_together(
-            lambda c: c.fetch(SQL["ranks_scores"], ranking.period_id, *signs(ranking), ranking.capacity)
-        )
-        scores = [(score, users) for score, users in rows]
-        if not scores:
-            return Distribution([], [], [])
-        edges = bucket_edges(scores[0][0], scores[-1][0], buckets)
-        counts = [
-            sum(users for score, users in scores if low <= score and (score < high or high == edges[-1]))
-            for low, high in pairwise(edges)
-        ]
-        return Distribution(edges, counts, _deciles(scores))
+        return await self._pool.scan_together(lambda c: _distribution(c, ranking, buckets))
 
     async def count(self, ranking: Ranking) -> int:
         return await self._pool.scan(lambda c: _total(c, ranking))
@@ -102,13 +90,22 @@ async def _rank(connection: Connection, ranking: Ranking, score: float, offset: 
     return int(await connection.fetchval(query, ranking.period_id, sign, score * sign)) + 1
 
 
-def _deciles(scores: Sequence[tuple[float, int]]) -> list[float]:
-    """`scores` with how many users have each, the lowest first."""
-    deciles = []
-    below, number = 0, 0
-    for offset in decile_offsets(sum(users for _, users in scores)):
-        while offset >= below + scores[number][1]:
-            below += scores[number][1]
-            number += 1
-        deciles.append(scores[number][0])
-    return deciles
+async def _distribution(connection: Connection, ranking: Ranking, buckets: int) -> Distribution:
+    """Counted by the database: there may be as many scores as users."""
+    ranked = (ranking.period_id, *signs(ranking), ranking.capacity)
+    (ends,) = await connection.fetch(SQL["ranks_ends"], *ranked)
+    low, high, total = ends
+    if not total:
+        return Distribution([], [], [])
+    edges = bucket_edges(low, high, buckets)
+    # A score is in the bucket after as many inner edges as it is not below.
+    found = await connection.fetch(SQL["ranks_buckets"], *ranked, edges[1:-1])
+    users = {row["bucket"]: row["users"] for row in found}
+    offsets = decile_offsets(total)
+    scores = await connection.fetch(SQL["ranks_deciles"], *ranked, sorted(set(offsets)))
+    by_offset = dict(zip(sorted(set(offsets)), (score for (score,) in scores), strict=True))
+    return Distribution(
+        edges,
+        [users.get(bucket, 0) for bucket in range(len(edges) - 1)],
+        [by_offset[offset] for offset in offsets],
+    )
