@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from laurels.errors import LaurelsError
-from laurels.http.bodies import BoardRequest, KeyRequest, RanksRequest, ScoreItem, TopQuery
 from laurels.http.decode import decode_body, decode_texts
+from laurels.http.requests import BoardRequest, KeyRequest, RanksRequest, ScoreItem, TopQuery
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from starlette.responses import Response, StreamingResponse
 
 from laurels.core.board import Board
 from laurels.errors import Invalid, LaurelsError, Malformed, NotFound, Slow, TooLarge, Unauthenticated, WrongMediaType
-from laurels.http.bodies import IdempotencyKey, UserId
 from laurels.http.decode import decode_body, decode_texts, decode_value
+from laurels.http.fields import IdempotencyKey, UserId
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import problem_response
 from laurels.service.access import Caller

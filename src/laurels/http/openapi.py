@@ -10,9 +10,11 @@ from laurels import __version__
 from laurels.core import limits
 from laurels.errors import OUTSIDE, Malformed
 from laurels.http import guards
-from laurels.http.bodies import BoardUuid, PodId, Problem, RebuildLine, ScoreItem, UserId, VerifyLine
+from laurels.http.answers import Problem, RebuildLine, VerifyLine
 from laurels.http.call import Endpoint, Streamed, Text
+from laurels.http.fields import BoardUuid, PodId, UserId
 from laurels.http.problems import MEDIA_TYPE
+from laurels.http.requests import ScoreItem
 
 if TYPE_CHECKING:
     from laurels.http.routes import Address

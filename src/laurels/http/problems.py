@@ -4,7 +4,7 @@ import msgspec
 from starlette.responses import Response
 
 from laurels.errors import OUTSIDE, LaurelsError, TooMany, Unauthenticated, Unavailable, WrongMethod
-from laurels.http.bodies import Problem
+from laurels.http.answers import Problem
 
 MEDIA_TYPE = "application/problem+json"
 

@@ -13,9 +13,9 @@ import structlog
 from msgspec import Struct
 
 from laurels.errors import LaurelsError, TooMany, Unavailable
+from laurels.metrics import BATCHES, EVENTS
 from laurels.ports import Event, Ledger, Placement, Record, Recorded
 from laurels.service.follower import Follower
-from laurels.service.metrics import BATCHES, EVENTS
 from laurels.service.spooling import Spooler
 
 log = structlog.get_logger()

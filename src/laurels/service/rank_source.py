@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from laurels.core.board import Board, Ranking
 from laurels.errors import Unavailable
+from laurels.metrics import DEGRADED_READS, REFUSED_READS
 from laurels.ports import Index, Ledger, Ranks
 from laurels.service.healing import Healer
-from laurels.service.metrics import DEGRADED_READS, REFUSED_READS
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from laurels.core.board import Board
 from laurels.errors import LaurelsError
+from laurels.metrics import EVENTS, SPOOL, SPOOLED
 from laurels.ports import Event, Ledger, Recorded, Spool
 from laurels.service.follower import Follower
-from laurels.service.metrics import EVENTS, SPOOL, SPOOLED
 
 log = structlog.get_logger()
 

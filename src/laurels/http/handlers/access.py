@@ -4,18 +4,9 @@ from typing import Any
 
 from laurels.core.instants import to_datetime
 from laurels.errors import Invalid
-from laurels.http.bodies import (
-    KeyAnswer,
-    KeyRequest,
-    KeysAnswer,
-    KeysQuery,
-    NewKeyAnswer,
-    NoQuery,
-    PodAnswer,
-    PodRequest,
-    PodsAnswer,
-)
+from laurels.http.answers import KeyAnswer, KeysAnswer, NewKeyAnswer, PodAnswer, PodsAnswer
 from laurels.http.call import Call
+from laurels.http.requests import KeyRequest, KeysQuery, NoQuery, PodRequest
 from laurels.ports import Pod, Role
 
 

@@ -10,18 +10,10 @@ from laurels.core.board import GLOBAL, Board, Status
 from laurels.core.instants import LAST_US, to_datetime, to_us
 from laurels.core.windows import WINDOWS, Period
 from laurels.errors import Invalid, Unavailable
-from laurels.http.bodies import (
-    BoardAnswer,
-    BoardChange,
-    BoardRequest,
-    BoardsAnswer,
-    BoardsQuery,
-    NoQuery,
-    PeriodAnswer,
-    PeriodsAnswer,
-)
+from laurels.http.answers import BoardAnswer, BoardsAnswer, PeriodAnswer, PeriodsAnswer
 from laurels.http.call import Call
 from laurels.http.decode import decode_cursor, encode_cursor
+from laurels.http.requests import BoardChange, BoardRequest, BoardsQuery, NoQuery
 from laurels.service.submit import canonical_metadata, exact_score
 
 

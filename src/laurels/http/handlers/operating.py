@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator
 
-from laurels.http.bodies import HealthAnswer, NoQuery, ReadyAnswer, RebuildLine, RebuildQuery, VerifyLine
+from laurels.http.answers import HealthAnswer, ReadyAnswer, RebuildLine, VerifyLine
 from laurels.http.call import Answered, Call, Streamed, Text
-from laurels.service.metrics import METRICS_TYPE, render_metrics
+from laurels.http.requests import NoQuery, RebuildQuery
+from laurels.metrics import METRICS_TYPE, render_metrics
 from laurels.service.rebuild import Rebuilt
 from laurels.service.verify import Checked
 

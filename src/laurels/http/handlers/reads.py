@@ -6,32 +6,34 @@ from typing import Any
 import msgspec
 
 from laurels.core.instants import to_datetime
-from laurels.http.bodies import (
+from laurels.http.answers import (
     AroundAnswer,
-    AroundQuery,
     BoardEvent,
     Bucket,
     DistributionAnswer,
-    DistributionQuery,
     Entry,
     EventsAnswer,
-    EventsQuery,
     FriendEntry,
     HistoryAnswer,
     HistoryEvent,
-    PageQuery,
-    PodQuery,
     RankAnswer,
     RanksAnswer,
-    RanksRequest,
-    SelectionQuery,
     TopAnswer,
-    TopQuery,
     UserScoreEntry,
     UserScoresAnswer,
 )
 from laurels.http.call import Call, Encoded
 from laurels.http.decode import decode_cursor, encode_cursor
+from laurels.http.requests import (
+    AroundQuery,
+    DistributionQuery,
+    EventsQuery,
+    PageQuery,
+    PodQuery,
+    RanksRequest,
+    SelectionQuery,
+    TopQuery,
+)
 from laurels.ports import Place
 from laurels.service.reads import Selection
 

@@ -7,19 +7,11 @@ from msgspec.structs import replace
 
 from laurels.core.instants import to_datetime, to_us
 from laurels.errors import LaurelsError
-from laurels.http.bodies import (
-    BatchAnswer,
-    NoQuery,
-    RemovedAnswer,
-    ScoreAnswer,
-    ScoreBatch,
-    ScoreItem,
-    ScoreResult,
-    ScoreUpdate,
-)
+from laurels.http.answers import BatchAnswer, RemovedAnswer, ScoreAnswer, ScoreResult
 from laurels.http.call import Answered, Call
 from laurels.http.decode import decode_body
 from laurels.http.problems import problem_of
+from laurels.http.requests import NoQuery, ScoreBatch, ScoreItem, ScoreUpdate
 from laurels.ports import Recorded
 from laurels.service.submit import Accepted, Submission
 

@@ -1,8 +1,9 @@
 """The short form: three calls on the default board, for whoever needs no more."""
 
-from laurels.http.bodies import NoQuery, ShortEntry, ShortInfo, ShortScore, ShortTop, ShortUser
+from laurels.http.answers import ShortEntry, ShortInfo, ShortTop, ShortUser
 from laurels.http.call import Answered, Call
 from laurels.http.handlers.scores import SPOOLED
+from laurels.http.requests import NoQuery, ShortScore
 from laurels.ports import Recorded
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission

@@ -1,215 +1,19 @@
-"""What travels over HTTP, in and out. The OpenAPI document is made from these and from the route table."""
+"""What callers get. OpenAPI is made from these types, too."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+from msgspec import Meta, Struct, field
 
-from laurels.core import limits
-from laurels.core.board import RankStyle, Status
+from laurels.core.board import Status
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Rule
+from laurels.http.fields import (
+    Answer,
+    Instant,
+)
 from laurels.ports import Role
 from laurels.service.submit import RankState
-
-UserId = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=limits.USER_ID_CHARS,
-        pattern=limits.ID_PATTERN,
-        description="A user id, in any script; no control characters.",
-    ),
-]
-EventId = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=limits.EVENT_ID_CHARS,
-        pattern=limits.ID_PATTERN,
-        description="Makes the event unique on its board: sent again, it is not counted again.",
-    ),
-]
-IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=limits.IDEMPOTENCY_KEY_CHARS, pattern=limits.ID_PATTERN)]
-BoardUuid = Annotated[str, Meta(min_length=1, max_length=limits.BOARD_UUID_CHARS, pattern=limits.SLUG_PATTERN)]
-PodId = Annotated[str, Meta(min_length=1, max_length=limits.POD_ID_CHARS, pattern=limits.SLUG_PATTERN)]
-Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARS, pattern=limits.ID_PATTERN)]
-Score = Annotated[
-    int | float,
-    Meta(description="A finite number that a double can hold; integers exactly, so up to 2^53 always."),
-]
-Timestamp = Annotated[
-    datetime,
-    Meta(tz=True, description="RFC 3339 with a zone; at most five minutes ahead of the server's clock."),
-]
-Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339 with a zone.")]
-Instant = Annotated[datetime, Meta(tz=True)]
-Capacity = Annotated[int, Meta(ge=1, le=limits.CAPACITY, description="Only the best N are ranked.")]
-Metadata = Annotated[
-    dict[str, Any],
-    Meta(description=f"Any JSON object of at most {limits.METADATA_BYTES} bytes."),
-]
-
-
-class Body(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """What comes in: a field that is not known is an error, not a silence."""
-
-
-class Answer(Struct, rename="camel", kw_only=True):
-    """What goes out."""
-
-
-# In
-
-
-class ScoreUpdate(Body, kw_only=True):
-    score: Score
-    timestamp: Timestamp | None = None
-    event_id: EventId | None = None
-    metadata: Metadata | None = None
-
-
-class ScoreItem(ScoreUpdate, kw_only=True):
-    user_id: UserId
-    stamped: Annotated[
-        bool,
-        Meta(
-            description="Of an exported event: its timestamp was given by a server, so a repetition that has none is "
-            "the same event."
-        ),
-    ] = False
-
-
-class ScoreBatch(Body):
-    # Items are read one by one, so that a bad one does not spoil the rest.
-    scores: Annotated[
-        list[Raw],
-        Meta(
-            min_length=1,
-            max_length=limits.BATCH_ITEMS,
-        ),
-    ]
-
-
-class ShortScore(Struct, kw_only=True, forbid_unknown_fields=True):
-    user_id: UserId
-    points: Score
-    event_id: EventId | None = None
-
-
-class RanksRequest(Body):
-    user_ids: Annotated[list[UserId], Meta(min_length=1, max_length=limits.RANKS_USERS)]
-
-
-class PodRequest(Body):
-    pod_id: PodId
-    name: Name
-
-
-class KeyRequest(Body):
-    role: Annotated[Literal["server", "client"], Meta(description="server: writes and reads; client: reads.")]
-    label: Name | None = None
-    key_id: (
-        Annotated[
-            str,
-            Meta(pattern=limits.KEY_ID_PATTERN, description="Of a key that another Laurels made; with its `digest`."),
-        ]
-        | None
-    ) = None
-    digest: (
-        Annotated[
-            str, Meta(pattern=limits.DIGEST_PATTERN, description="Its SHA-256 in hex; see `digests` in the list.")
-        ]
-        | None
-    ) = None
-
-
-class KeysQuery(Body):
-    digests: Annotated[bool, Meta(description="With the SHA-256 of each, to bring them to another Laurels.")] = False
-
-
-class BoardRequest(Body, kw_only=True):
-    uuid: BoardUuid | None = field(default=None, name="UUID")
-    pod_id: PodId | None = None
-    name: Name
-    rule: Rule = Rule.BEST
-    order: Order = Order.DESC
-    ties: Ties = Ties.EARLIEST
-    capacity: Capacity | None = None
-    windows: Annotated[list[str], Meta(min_length=1, max_length=16)] = field(default_factory=lambda: ["all"])
-    segments: Annotated[list[str], Meta(min_length=1, max_length=16)] = field(default_factory=lambda: ["global"])
-    start_time: Moment | None = None
-    end_time: Moment | None = None
-    min_score: Score | None = None
-    max_score: Score | None = None
-    public: bool = False
-    metadata: Metadata | None = None
-
-
-class BoardChange(Body):
-    rule: Annotated[Rule, Meta(description="Can't change.")] | UnsetType = UNSET
-    order: Annotated[Order, Meta(description="Can't change.")] | UnsetType = UNSET
-    ties: Annotated[Ties, Meta(description="Can't change.")] | UnsetType = UNSET
-    windows: Annotated[list[str], Meta(description="Can't change.")] | UnsetType = UNSET
-    segments: Annotated[list[str], Meta(description="Can't change.")] | UnsetType = UNSET
-    name: Name | UnsetType = UNSET
-    capacity: Capacity | UnsetType | None = UNSET
-    start_time: Moment | UnsetType | None = UNSET
-    end_time: Moment | UnsetType | None = UNSET
-    min_score: Score | UnsetType | None = UNSET
-    max_score: Score | UnsetType | None = UNSET
-    public: bool | UnsetType = UNSET
-    status: Status | UnsetType = UNSET
-    metadata: Metadata | UnsetType | None = UNSET
-
-
-# In, behind the question mark
-
-
-class NoQuery(Body):
-    pass
-
-
-class SelectionQuery(Body):
-    window: str | None = None
-    period: Annotated[str, Meta(description="A period's name, or 'current'.")] | None = None
-    segment: str | None = None
-    ranking: Annotated[RankStyle, Meta(description="How equal scores are numbered.")] | None = None
-
-
-class TopQuery(SelectionQuery):
-    limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES)] = 10
-    offset: Annotated[int, Meta(ge=0, le=limits.OFFSET)] = 0
-
-
-class AroundQuery(SelectionQuery):
-    above: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 4
-    below: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 4
-
-
-class DistributionQuery(SelectionQuery):
-    buckets: Annotated[int, Meta(ge=1, le=limits.BUCKETS)] = 20
-
-
-class PageQuery(Body):
-    limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES)] = 100
-    cursor: Annotated[str, Meta(max_length=100, description="The `nextCursor` of the page before.")] | None = None
-
-
-class EventsQuery(PageQuery):
-    voided: Annotated[bool, Meta(description="With the events of removed users, which no longer count.")] = False
-
-
-class BoardsQuery(PageQuery):
-    pod_id: PodId | None = None
-    status: Status | None = None
-
-
-class PodQuery(Body):
-    pod_id: PodId | None = None
-
-
-# Out
 
 
 class Problem(Answer, omit_defaults=True):
@@ -480,10 +284,6 @@ class RebuildLine(Answer, omit_defaults=True):
     total_rows: int | None = None
     differences: int | None = None
     done: bool | None = None
-
-
-class RebuildQuery(Struct, rename="camel", forbid_unknown_fields=True):
-    board: Annotated[BoardUuid | None, Meta(description="One board only. Default: all.")] = None
 
 
 class VerifyLine(Answer, omit_defaults=True):
