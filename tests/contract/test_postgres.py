@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from laurels.core.scores import Rule
 from laurels.errors import Invalid, Unavailable
 from laurels.ports import Pod, Recorded
 from support.ledgers import FakeClock, new_board, new_event
-from support.stores import PgBouncer, PostgresServer, shared_postgres, temporary_folder
+from support.stores import HOST, PgBouncer, PostgresServer, shared_postgres, temporary_folder
 
 _names = iter(range(10**6))
 
@@ -243,6 +244,54 @@ def test_a_restart_under_way_is_waited_for_and_counted_once(postgres: PostgresSe
 def restart(postgres: PostgresServer) -> None:
     postgres.stop()
     postgres.start()
+
+
+def test_a_failover_to_a_standby_is_followed_and_loses_nothing() -> None:
+    """As the operating docs say: both hosts in the address. The standby has what the primary acknowledges."""
+    with (
+        temporary_folder() as folder,
+        PostgresServer(folder / "primary") as primary,
+        PostgresServer(folder / "standby", None, hot_standby="on") as standby,
+    ):
+        standby.kill()
+        shutil.rmtree(standby.folder / "data")
+        standby.copy_from(primary)
+        standby.start()
+        primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        primary.sql("SELECT pg_reload_conf()")
+        hosts = f"{HOST}:{primary.port},{HOST}:{standby.port}"
+        url = f"postgresql://{primary.user}@{hosts}/postgres?target_session_attrs=read-write"
+
+        async def run() -> None:
+            ledger = await open_ledger(url)
+            board = await new_board(ledger, rule=Rule.INCREMENT)
+            counted = 0
+
+            async def write(count: int) -> None:
+                nonlocal counted
+                for _ in range(count):
+                    event = new_event(board, f"e{counted}", "ada", 1.0, counted)
+                    while True:
+                        try:
+                            await ledger.record([event])
+                            break
+                        except Unavailable:
+                            await asyncio.sleep(0.05)
+                    counted += 1
+
+            await write(20)
+            primary.kill()
+            writing = asyncio.create_task(write(20))
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(standby.promote)
+            await writing
+            (row,) = await ledger.rows_of_user([board.periods[0].id], "ada")
+            assert row.standing is not None
+            assert row.standing.score == counted == 40
+            assert await ledger.count_events() == 40
+            await ledger.close()
+
+        asyncio.run(run())
 
 
 def test_a_connection_that_is_cut_in_the_middle_is_no_loss(postgres: PostgresServer) -> None:

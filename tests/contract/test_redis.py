@@ -205,6 +205,34 @@ async def until(work: Any, within_s: float = 10) -> None:
             return
 
 
+def test_what_is_asked_within_one_tick_goes_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    pipeline = RedisConnection._pipeline
+
+    async def counting(self: RedisConnection, commands: list[Any], verb: str) -> list[Any]:
+        sent.append(len(commands))
+        return await pipeline(self, commands, verb)
+
+    monkeypatch.setattr(RedisConnection, "_pipeline", counting)
+
+    async def run() -> None:
+        index = use(shared_redis().url)
+        await index.open(f"tick-{time.time_ns()}")
+        await fill(index)
+        # Once each, so that Redis knows the scripts.
+        await index.find(RANKING, "u1", RankStyle.ORDINAL)
+        await index.top(RANKING, 0, 5, RankStyle.ORDINAL)
+        sent.clear()
+        await asyncio.gather(
+            *(index.find(RANKING, f"u{number}", RankStyle.ORDINAL) for number in range(10)),
+            *(index.top(RANKING, 0, 5, RankStyle.ORDINAL) for _ in range(40)),
+        )
+        assert sent == [50]
+        await index.close()
+
+    asyncio.run(run())
+
+
 def test_a_confirmation_for_a_server_that_is_gone_is_ignored() -> None:
     async def run() -> None:
         index = use(shared_redis().url)

@@ -262,6 +262,37 @@ def test_rebuild_tells_what_differed(deployment: Deployment, clients: list[httpx
     assert verify(server)["differences"] == 0
 
 
+def test_verify_and_rebuild_work_while_scores_come_in(deployment: Deployment, clients: list[httpx.Client]) -> None:
+    create(clients[0], "busy", rule="increment", capacity=50)
+    for client in clients:
+        wait_for(lambda client=client: client.get("/api/v1/leaderboards/busy").status_code, 200, 1)
+    stop = threading.Event()
+    problems: list[str] = []
+
+    def write(number: int) -> None:
+        rng = random.Random(number)
+        while not stop.is_set():
+            scores = [{"userId": f"u{rng.randrange(300)}", "score": rng.choice([1, 2, -1])} for _ in range(20)]
+            answer = clients[number].post("/api/v1/leaderboards/busy/scores", json={"scores": scores})
+            problems.extend([] if answer.status_code == 200 else [answer.text])
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for writer in writers:
+        writer.start()
+    server = deployment.servers[3]
+    try:
+        for _ in range(3):
+            assert verify(server)["differences"] == 0
+            done = laurels("rebuild", "busy", "--json", data_dir=server.data_dir, url=server.url, key=ADMIN_KEY)
+            assert json.loads(done.stdout.splitlines()[-1])["differences"] == 0, done.stdout
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert problems == []
+    assert verify(server)["differences"] == 0
+
+
 def test_workers_share_a_socket_and_are_started_again(deployment: Deployment) -> None:
     with RunningServer(deployment.folder / "workers", workers="3", **deployment.settings) as server:
         pids = children(server.pid)

@@ -121,8 +121,9 @@ class Store:
 class PostgresServer(Store):
     """PostgreSQL won't run as root: it then runs as the user that Debian's package makes for it."""
 
-    def __init__(self, folder: Path, port: int | None = None) -> None:
+    def __init__(self, folder: Path, port: int | None = None, **settings: str) -> None:
         super().__init__(folder, port)
+        self._settings = settings
         self._postgres = need("postgres")
         self._user = "postgres" if os.geteuid() == 0 else None
         self.user = self._user or pwd.getpwuid(os.geteuid()).pw_name
@@ -140,7 +141,7 @@ class PostgresServer(Store):
             "max_connections": 200,
             "shared_buffers": "128MB",
             "max_wal_size": "1GB",
-        }
+        } | self._settings
         arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self._process = Process(
             [self._postgres, "-D", str(data), *arguments], self.folder / "postgres.log", user=self._user
@@ -169,6 +170,35 @@ class PostgresServer(Store):
         return subprocess.run(
             [*command, "-v", "ON_ERROR_STOP=1", "-c", text], check=check, capture_output=True, text=True, timeout=30
         )
+
+    def copy_from(self, primary: "PostgresServer") -> None:
+        """Become a standby of another one; it follows once it is started."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        data = self.folder / "data"
+        data.mkdir(mode=0o700)
+        if self._user is not None:
+            shutil.chown(data, self._user)
+        source = [
+            "-h",
+            HOST,
+            "-p",
+            str(primary.port),
+            "-U",
+            self.user,
+            "-D",
+            str(data),
+            "-R",
+            "-X",
+            "stream",
+            "-c",
+            "fast",
+        ]
+        subprocess.run(
+            [need("pg_basebackup"), *source], user=self._user, check=True, capture_output=True, timeout=60, cwd="/"
+        )
+
+    def promote(self) -> None:
+        self.sql("SELECT pg_promote()")
 
     def stop(self) -> None:
         """An orderly stop that does not wait for clients."""
