@@ -205,6 +205,9 @@ def test_without_postgres_reads_go_on_and_writes_are_refused(
     assert client.put(board + "/users/ada", json={"score": 5, "eventId": "r1"}).status_code == 200
     deployment.postgres.kill()
     try:
+        # A write on a connection that did not yet know may have been stored, and is told so.
+        first = client.put(board + "/users/ada", json={"score": 6, "eventId": "r2"})
+        assert (first.status_code, first.json()["code"] in {"ledger_unavailable", "write_timeout"}) == (503, True)
         refused = client.put(board + "/users/ada", json={"score": 6, "eventId": "r2"})
         assert (refused.status_code, refused.json()["code"]) == (503, "ledger_unavailable")
         assert refused.headers["Retry-After"] == "1"
