@@ -25,6 +25,7 @@ import psutil
 import uvicorn
 from sortedcontainers import SortedList
 
+from laurels.adapters.http_sender import HttpSender
 from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
@@ -58,6 +59,8 @@ def build(folder: Path) -> Laurels:
         max_pending=100_000,
         write_timeout_ms=600_000,
         repair_interval_ms=1000,
+        jobs_interval_ms=600_000,
+        sender=HttpSender(),
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import asyncpg
 import redis.asyncio as redis
 
+from laurels.adapters.http_sender import HttpSender
 from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
 from laurels.adapters.system_clock import SystemClock
@@ -53,6 +54,8 @@ async def opened(postgres: PostgresServer, store: RedisServer) -> AsyncIterator[
         write_timeout_ms=600_000,
         # What is measured is what is asked for, not the pass.
         repair_interval_ms=600_000,
+        jobs_interval_ms=600_000,
+        sender=HttpSender(),
     )
     try:
         await laurels.open()

@@ -66,6 +66,7 @@ SETTINGS = {
         Setting(
             "repair_interval_ms", 2000, "How often a shared index is compared with what changed lately.", 100, 600_000
         ),
+        Setting("jobs_interval_ms", 500, "How often it is looked whether a job is due.", 10, 600_000),
         Setting("url", None, "Commands other than serve: the server to talk to. Default: the data folder's own."),
         Setting("key", None, "Commands other than serve: the key to use. Default: the data folder's admin key."),
     )
@@ -91,6 +92,7 @@ class Settings:
     ledger_connections: int
     index_timeout_ms: int
     repair_interval_ms: int
+    jobs_interval_ms: int
     url: str | None
     key: str | None
 

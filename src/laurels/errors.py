@@ -13,6 +13,7 @@ LaurelsError
 ├── TooMany            this caller asks for more than its share
 ├── Slow               the request did not arrive in time
 ├── Unavailable        Laurels can't do it now; trying again later is right
+│   └── Stale          what this server knows of a board is no longer so: read it again
 └── InternalError      a fault of ours
 
 A `code` is stable and listed in CODES; texts may improve at any time.
@@ -89,6 +90,10 @@ class Unavailable(LaurelsError):
     outcome_unknown = False
 
 
+class Stale(Unavailable):
+    pass
+
+
 class InternalError(LaurelsError):
     pass
 
@@ -114,6 +119,7 @@ OUTSIDE: dict[type[LaurelsError], Outside] = {
     TooMany: Outside(429, "Too many at once", 5),
     Slow: Outside(408, "The request did not arrive in time", 5),
     Unavailable: Outside(503, "Not available now", 5),
+    Stale: Outside(503, "Not available now", 5),
     InternalError: Outside(500, "A fault in Laurels", 1),
 }
 
@@ -144,7 +150,10 @@ CODES: dict[str, str] = {
     "invalid_cursor": "the cursor is not one that this call gave out",
     "window_not_available": "this board or server does not have that window",
     "segment_not_available": "this board or server does not have that segment",
+    "invalid_window": "a window's name, cron line or time zone can't be used",
+    "invalid_reward": "a reward does not say who gets it, or says it twice",
     "period_not_found": "the board has no such period",
+    "period_pruned": "the period's final ranks were kept as long as the board says, and are gone",
     "bounds_reversed": "endTime is before startTime, or maxScore below minScore",
     "immutable_field": "this field can't change once the board exists",
     # who may
@@ -166,6 +175,11 @@ CODES: dict[str, str] = {
     "board_ended": "the board takes no scores any more",
     "board_archived": "the board is archived: it can be read and not changed",
     "status_backwards": "a board's status only goes forward",
+    "period_closed": "no period of the board takes scores of that time any more",
+    "period_not_open": "the period is not going on: it can't be closed or extended by hand",
+    "period_has_scores": "the next period already has scores: it is too late to extend this one",
+    "reward_not_found": "there is no such reward, or none that this key may see",
+    "webhook_not_found": "the pod has no webhook",
     "outside_board_time": "the timestamp is before the board's startTime or not before its endTime",
     "score_out_of_bounds": "the score is outside the board's minScore and maxScore",
     "changed_meanwhile": "somebody else changed it at the same time",

@@ -25,6 +25,21 @@ BUILDS = Counter("laurels_builds", "Rankings that were built anew from the ledge
 SPOOLED = Counter("laurels_spooled_events", "Events kept on the local disk, for the ledger could not be reached.")
 SPOOL = Gauge("laurels_spool_events", "Events that wait on the local disk.", multiprocess_mode="livesum")
 
+FROZEN_PERIODS = Counter("laurels_frozen_periods", "Periods whose final ranks were written.")
+GRANTS = Counter("laurels_granted_rewards", "Rewards that were granted.")
+DELIVERED = Counter("laurels_webhook_deliveries", "Messages sent to webhooks, by what came of it.", ["outcome"])
+OUTBOX = Gauge("laurels_outbox_messages", "Messages that wait to be delivered.", multiprocess_mode="mostrecent")
+BUFFERED = Gauge(
+    "laurels_buffered_rows", "Rows that wait for the next flush of their board.", multiprocess_mode="livesum"
+)
+JOB_RUNS = Counter("laurels_job_runs", "Runs of jobs on this server, by what came of them.", ["job", "outcome"])
+JOB_SUCCESS = Gauge(
+    "laurels_job_last_success_seconds",
+    "When a job last went well on this server, in seconds since 1970.",
+    ["job"],
+    multiprocess_mode="max",
+)
+
 METRICS_TYPE = CONTENT_TYPE_LATEST
 
 

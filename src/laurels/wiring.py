@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from laurels.adapters.file_lock import holder_address
 from laurels.adapters.file_spool import FileSpool
+from laurels.adapters.http_sender import HttpSender
 from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.postgres import PostgresLedger
@@ -34,6 +35,7 @@ def build_laurels(settings: Settings, admin_key: str) -> tuple[Laurels, Announce
         index,
         feed,
         SystemClock(),
+        sender=HttpSender(),
         spool=None if settings.spool is None else FileSpool(settings.spool),
         admin_key=admin_key,
         max_boards=settings.max_boards,
@@ -41,6 +43,7 @@ def build_laurels(settings: Settings, admin_key: str) -> tuple[Laurels, Announce
         max_pending=settings.max_pending,
         write_timeout_ms=settings.write_timeout_ms,
         repair_interval_ms=settings.repair_interval_ms,
+        jobs_interval_ms=settings.jobs_interval_ms,
     )
     return laurels, announce
 

@@ -299,7 +299,7 @@ def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path, open
         with pytest.raises(Conflict):
             await ledger.update_board(board)
         with pytest.raises(Conflict):
-            await ledger.create_board(board)
+            await ledger.create_board(board, ())
         key = Key("k1", "pod", Role.CLIENT, None, b"digest", 5)
         await ledger.create_key(key)
         await ledger.create_key(Key("k2", "pod", Role.SERVER, "x", b"digest", 6))

@@ -166,10 +166,10 @@ def test_a_fault_of_the_index_does_not_stop_the_lane(tmp_path: Path) -> None:
     class Broken(MemoryIndex):
         broken = False
 
-        async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> Applied:
+        async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:
             if self.broken:
                 raise ConnectionError("gone")
-            return await super().apply(ranking, rows, style)
+            return await super().apply(ranking, rows, style, left_out)
 
         async def drop(self, ranking: Ranking) -> None:
             if self.broken:

@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from laurels.adapters.http_sender import HttpSender
 from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
 from laurels.core.board import Board
@@ -49,7 +50,7 @@ async def serving(database: str, redis: RedisServer, **settings: Any) -> AsyncIt
         RedisIndex(connection),
         RedisFeed(connection),
         FakeClock(),
-        **(DEFAULTS | {"repair_interval_ms": 100} | settings),
+        **({"sender": HttpSender()} | DEFAULTS | {"repair_interval_ms": 100} | settings),
     )
     try:
         await laurels.open()

@@ -9,6 +9,7 @@ from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.core.board import Board
 from laurels.core.order import Order, Ties
+from laurels.core.periods import first_spans
 from laurels.core.scores import Rule
 from laurels.errors import LaurelsError
 from laurels.ports import Event, Ledger, Pod
@@ -59,7 +60,8 @@ async def new_board(ledger: Ledger, **fields: Any) -> Board:
     kinds: dict[str, Any] = {"rule": Rule, "order": Order, "ties": Ties}
     fields = {name: kinds.get(name, lambda value: value)(value) for name, value in fields.items()}
     defaults: dict[str, Any] = {"id": 0, "uuid": str(uuid.uuid4()), "pod_id": "pod", "name": "Board", "created_at": 0}
-    return await ledger.create_board(Board(**(defaults | fields)))
+    board = Board(**(defaults | fields))
+    return await ledger.create_board(board, first_spans(board.windows, board.created_at))
 
 
 def new_event(board: Board, event_id: str, user: str, score: float, at: int, **fields: Any) -> Event:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from laurels.adapters.http_sender import HttpSender
 from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
@@ -19,16 +20,24 @@ DEFAULTS: dict[str, Any] = {
     "max_pending": 10_000,
     "write_timeout_ms": 10_000,
     "repair_interval_ms": 1000,
+    "jobs_interval_ms": 600_000,
 }
 
 
 @contextlib.asynccontextmanager
 async def running(
-    folder: Path, *, ledger: Ledger | None = None, index: Index | None = None, load: bool = True, **settings: Any
+    folder: Path,
+    *,
+    ledger: Ledger | None = None,
+    index: Index | None = None,
+    load: bool = True,
+    clock: FakeClock | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Laurels]:
-    clock = FakeClock()
+    clock = clock or FakeClock()
     ledger = ledger or SqliteLedger(folder / "laurels.db", clock)
-    laurels = Laurels(ledger, index or MemoryIndex(), MemoryFeed(), clock, **(DEFAULTS | settings))
+    settings = {"sender": HttpSender()} | DEFAULTS | settings
+    laurels = Laurels(ledger, index or MemoryIndex(), MemoryFeed(), clock, **settings)
     try:
         await laurels.open()
         if load:

@@ -44,12 +44,12 @@ class MemoryIndex:
         finally:
             del self._building[name]
 
-    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> Applied:
+    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:
         building = self._building.get((ranking.period_id, ranking.segment))
         if building is not None:
             building.gather(rows)
         live = self._get(ranking)
-        return Applied(live.apply(rows, style), live.runs_low)
+        return Applied(live.apply(rows, style, left_out), live.runs_low)
 
     async def drop(self, ranking: Ranking) -> None:
         self._live.pop((ranking.period_id, ranking.segment), None)

@@ -54,8 +54,10 @@ class SortedRanking:
         self._keys = SortedList(key for _, key in self._held.values() if key is not None)
         self._trim()
 
-    def apply(self, rows: Sequence[Row], style: RankStyle) -> list[Placement]:
+    def apply(self, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> list[Placement]:
         """See Index.apply."""
+        # They are held nowhere, so they never leave this count; a refill that finds nobody else sets it right.
+        self._outside += left_out
         before = [self._rank_of(row.user_id, style) for row in rows]
         for row in rows:
             held = self._held.get(row.user_id)

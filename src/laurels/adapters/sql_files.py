@@ -13,9 +13,9 @@ class Migration(NamedTuple):
     script: str
 
 
-def load_queries(package: str) -> dict[str, str]:
-    """The statements of a package's queries.sql, each under its `-- name:` line."""
-    parts = _NAME.split(load_text(package, "queries.sql"))
+def load_queries(package: str, file: str = "queries.sql") -> dict[str, str]:
+    """The statements of a file, each under its `-- name:` line."""
+    parts = _NAME.split(load_text(package, file))
     return {name: text.strip().rstrip(";") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 

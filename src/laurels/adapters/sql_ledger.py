@@ -4,11 +4,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from laurels.core.board import Board
 from laurels.core.order import Order, Ties
+from laurels.core.rewards import Reward
 from laurels.core.scores import Rule, Standing, fold
-from laurels.core.windows import Period
+from laurels.core.windows import Period, PeriodState, Window
+from laurels.errors import Conflict, Stale
 from laurels.ports import Event, Recorded, Refolded, Row
 
 
@@ -25,14 +28,19 @@ def insert_values(board: Board) -> tuple[Any, ...]:
         board.min_score,
         board.max_score,
         board.public,
-        msgspec.json.encode(board.windows).decode(),
-        msgspec.json.encode(board.segments).decode(),
+        _json(board.windows),
+        _json(board.segments),
         board.start_at,
         board.end_at,
         board.archived_at,
         board.created_at,
         board.revision,
         _metadata_text(board),
+        board.grace_s,
+        board.flush_ms,
+        _json(board.rewards),
+        board.keep_events_days,
+        board.keep_periods_days,
     )
 
 
@@ -44,10 +52,16 @@ def update_values(board: Board) -> tuple[Any, ...]:
         board.min_score,
         board.max_score,
         board.public,
+        _json(board.windows),
         board.start_at,
         board.end_at,
         board.archived_at,
         _metadata_text(board),
+        board.grace_s,
+        board.flush_ms,
+        _json(board.rewards),
+        board.keep_events_days,
+        board.keep_periods_days,
         board.id,
         board.revision,
     )
@@ -60,11 +74,37 @@ def read_board(columns: tuple[object, ...], periods: tuple[Period, ...]) -> Boar
     fields["order"] = Order(str(fields["order"]))
     fields["ties"] = Ties(str(fields["ties"]))
     fields["public"] = bool(fields["public"])
-    for name in ("windows", "segments"):
-        fields[name] = tuple(msgspec.json.decode(str(fields[name])))
+    fields["windows"] = msgspec.json.decode(str(fields["windows"]), type=tuple[Window, ...])
+    fields["segments"] = msgspec.json.decode(str(fields["segments"]), type=tuple[str, ...])
+    fields["rewards"] = msgspec.json.decode(str(fields["rewards"]), type=tuple[Reward, ...])
     if fields["metadata"] is not None:
         fields["metadata"] = msgspec.json.decode(str(fields["metadata"]))
     return Board(**fields)  # type: ignore[arg-type]
+
+
+def read_period(columns: Iterable[Any]) -> Period:
+    """`columns` are in the order of the fields of `Period`."""
+    period_id, window, name, start, end, state, terms, total_users, frozen_at = columns
+    return Period(period_id, window, name, start, end, PeriodState(state), terms, total_users, frozen_at)
+
+
+def changed_periods(board: Board) -> list[tuple[int | None, int | None, str, str | None, int]]:
+    """The periods of a changed board, in the order of the statement `update_period`."""
+    return [(period.start, period.end, period.state.value, period.terms, period.id) for period in board.periods]
+
+
+def with_periods(board: Board, added: Iterable[Period]) -> Board:
+    """In the order in which they begin."""
+    periods = sorted((*board.periods, *added), key=lambda period: (period.start or 0, period.id))
+    return replace(board, periods=tuple(periods))
+
+
+def events_ahead() -> Conflict:
+    return Conflict("period_has_scores", "The next period already has scores: it is too late to extend this one.")
+
+
+def stale(board: Board) -> Stale:
+    return Stale("changed_meanwhile", f"Board {board.uuid!r} was changed a moment ago. Try again.")
 
 
 def compare(event: Event, user_id: str, score: float, at: int, stamped: bool, metadata: str | None) -> Recorded:
@@ -76,19 +116,34 @@ def compare(event: Event, user_id: str, score: float, at: int, stamped: bool, me
 
 
 def refold_users(
-    board: Board, users: Sequence[str], rows: Iterable[Row], events: Iterable[tuple[str, float, int]]
+    board: Board,
+    periods: tuple[Period, ...],
+    users: Sequence[str],
+    rows: Iterable[Row],
+    bases: Iterable[tuple[int, str, Standing]],
+    events: Iterable[tuple[str, float, int]],
 ) -> list[Refolded]:
-    """The users with their stored rows, and what their events say that these should be."""
+    """The users with their rows in open periods, and what their events say that these should be.
+
+    `bases`: what those events added up to that are not kept any more.
+    """
     stored: dict[str, list[Row]] = {user_id: [] for user_id in users}
     for row in rows:
         stored[row.user_id].append(row)
     fresh: dict[str, dict[int, Standing]] = {user_id: {} for user_id in users}
+    for period_id, user_id, base in bases:
+        fresh[user_id][period_id] = base
     for user_id, score, at in events:
-        for period in board.periods_at(at):
-            standing = fresh[user_id].get(period.id)
-            fresh[user_id][period.id] = fold(board.rule, board.order, standing, score, at)
-    return [Refolded(user_id, tuple(stored[user_id]), fresh[user_id]) for user_id in users]
+        for period in periods:
+            if period.contains(at):
+                standing = fresh[user_id].get(period.id)
+                fresh[user_id][period.id] = fold(board.rule, board.order, standing, score, at)
+    return [Refolded(user_id, tuple(stored[user_id]), fresh[user_id], periods) for user_id in users]
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _metadata_text(board: Board) -> str | None:
-    return None if board.metadata is None else msgspec.json.encode(board.metadata).decode()
+    return None if board.metadata is None else _json(board.metadata)

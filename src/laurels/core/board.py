@@ -6,12 +6,14 @@ from typing import Any
 from msgspec import Struct
 
 from laurels.core.order import Order, Ties
+from laurels.core.rewards import Reward
 from laurels.core.scores import Rule
-from laurels.core.windows import ALL, Period
+from laurels.core.windows import ALL_TIME, Period, PeriodState, Window
 
 GLOBAL = "global"
 DEFAULT_POD = "default"
 DEFAULT_BOARD = "default"
+DEFAULT_GRACE_S = 60
 
 
 class Status(StrEnum):
@@ -53,7 +55,7 @@ class Board(Struct, frozen=True, kw_only=True):
     min_score: float | None = None
     max_score: float | None = None
     public: bool = False
-    windows: tuple[str, ...] = (ALL,)
+    windows: tuple[Window, ...] = (ALL_TIME,)
     segments: tuple[str, ...] = (GLOBAL,)
     start_at: int | None = None
     end_at: int | None = None
@@ -61,6 +63,12 @@ class Board(Struct, frozen=True, kw_only=True):
     created_at: int
     revision: int = 1
     metadata: dict[str, Any] | None = None
+    grace_s: int = DEFAULT_GRACE_S
+    flush_ms: int | None = None
+    rewards: tuple[Reward, ...] = ()
+    keep_events_days: int | None = None
+    keep_periods_days: int | None = None
+    # Those that are not final yet, oldest first.
     periods: tuple[Period, ...] = ()
 
     def status_at(self, now: int) -> Status:
@@ -73,9 +81,13 @@ class Board(Struct, frozen=True, kw_only=True):
             return Status.SCHEDULED
         return Status.ACTIVE
 
+    @property
+    def open_periods(self) -> tuple[Period, ...]:
+        return tuple(period for period in self.periods if period.state is PeriodState.OPEN)
+
     def periods_at(self, at: int) -> tuple[Period, ...]:
         """Every open period that contains an instant: where an event of that time counts."""
-        return tuple(period for period in self.periods if period.contains(at))
+        return tuple(period for period in self.open_periods if period.contains(at))
 
     def period_named(self, name: str) -> Period | None:
         return next((period for period in self.periods if period.name == name), None)
@@ -83,8 +95,35 @@ class Board(Struct, frozen=True, kw_only=True):
     def current_period(self, window: str, now: int) -> Period | None:
         return next((p for p in self.periods if p.window == window and p.contains(now)), None)
 
+    def last_period(self, window: str) -> Period | None:
+        """The one that ends last, be it to come."""
+        return next((period for period in reversed(self.periods) if period.window == window), None)
+
+    def window_named(self, name: str) -> Window | None:
+        return next((window for window in self.windows if window.name == name), None)
+
+    @property
+    def window_names(self) -> tuple[str, ...]:
+        return tuple(window.name for window in self.windows)
+
+    def end_of(self, period: Period) -> int | None:
+        """When a period is over: at its own end, or at its board's."""
+        ends = [end for end in (period.end, self.end_at) if end is not None]
+        return min(ends) if ends else None
+
     def ranking(self, period_id: int, segment: str = GLOBAL) -> Ranking:
         return Ranking(period_id, segment, self.order, self.ties, self.capacity)
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether rows that can't be ranked are kept from the index: it is buffered, and scores never get worse."""
+        if self.flush_ms is None or self.capacity is None:
+            return False
+        if self.rule is Rule.INCREMENT:
+            rises = self.min_score is not None and self.min_score >= 0
+            falls = self.max_score is not None and self.max_score <= 0
+            return rises if self.order is Order.DESC else falls
+        return self.rule is Rule.BEST
 
     @property
     def rank_style(self) -> RankStyle:

@@ -12,6 +12,7 @@ from laurels.http.fields import (
     Answer,
     Instant,
 )
+from laurels.http.requests import RewardBody, WindowBody
 from laurels.ports import Role
 from laurels.service.submit import RankState
 
@@ -29,6 +30,21 @@ class Problem(Answer, omit_defaults=True):
     rule: Annotated[str, Meta(description="The rule that it breaks.")] | None = None
 
 
+class PeriodScore(Answer):
+    window: str
+    period: str
+    score: Annotated[float | None, Meta(description="null: the user was removed, and this event counted before that.")]
+    rank: int | None
+    previous_rank: int | None
+    previous_score: float | None
+    rank_state: RankState
+
+
+LateWindows = Annotated[
+    list[str], Meta(description="Windows that did not count it: their period of that time takes no more scores.")
+]
+
+
 class ScoreAnswer(Answer):
     uuid: str = field(name="UUID")
     user_id: str
@@ -43,6 +59,10 @@ class ScoreAnswer(Answer):
     event_id: str
     duplicate: Annotated[bool, Meta(description="The eventId was already counted; nothing changed.")]
     rank_state: Annotated[RankState, Meta(description="Why `rank` is there, or null.")]
+    periods: Annotated[
+        list[PeriodScore], Meta(description="Every period that counted it; the fields above tell of the first.")
+    ]
+    late_windows: LateWindows
 
 
 class ScoreResult(Answer):
@@ -52,6 +72,7 @@ class ScoreResult(Answer):
     rank: int | None = None
     event_id: str | None = None
     rank_state: RankState | None = None
+    late_windows: LateWindows = field(default_factory=list)
     problem: Problem | None = None
 
 
@@ -170,17 +191,96 @@ class RemovedAnswer(Answer):
     removed: bool
 
 
+PeriodStatus = Literal["SCHEDULED", "OPEN", "CLOSING", "FINAL", "PRUNED"]
+
+
 class PeriodAnswer(Answer):
     window: str
     period: str
+    status: Annotated[
+        PeriodStatus,
+        Meta(
+            description="CLOSING: over, and taking late scores or being frozen. FINAL: its ranks stay as they are. "
+            "PRUNED: they were kept as long as the board says."
+        ),
+    ]
     start_time: Instant | None
     end_time: Instant | None
-    next_reset: Instant | None
+    next_reset: Annotated[Instant | None, Meta(description="When it ends, while that is to come.")]
+    total_users: Annotated[int | None, Meta(description="How many were ranked, once it is final.")]
 
 
 class PeriodsAnswer(Answer):
     uuid: str = field(name="UUID")
     periods: list[PeriodAnswer]
+    next_cursor: str | None
+
+
+class ResultEntry(Answer):
+    uuid: str = field(name="UUID")
+    name: str
+    window: str
+    period: str
+    start_time: Instant | None
+    end_time: Instant | None
+    rank: int
+    score: float
+    timestamp: Instant
+    total_users: int
+
+
+class ResultsAnswer(Answer):
+    user_id: str
+    results: list[ResultEntry]
+    next_cursor: str | None
+
+
+class RewardEntry(Answer):
+    reward_id: str
+    uuid: str = field(name="UUID")
+    window: str
+    period: str
+    user_id: str
+    reward: str
+    rank: int
+    score: float
+    prize: Any
+    granted_at: Instant
+    claimed_at: Instant | None
+
+
+class RewardsAnswer(Answer):
+    rewards: list[RewardEntry]
+    next_cursor: str | None
+
+
+class ClaimAnswer(Answer):
+    reward: RewardEntry
+    already_claimed: Annotated[bool, Meta(description="It was claimed before; nothing changed.")]
+
+
+class WebhookAnswer(Answer):
+    pod_id: str
+    url: str
+    created_at: Instant
+
+
+class NewWebhookAnswer(WebhookAnswer, kw_only=True):
+    secret: Annotated[str, Meta(description="Signs the messages. It is shown this once.")]
+
+
+class JobAnswer(Answer):
+    job: str
+    running: bool
+    runs: int
+    started_at: Instant
+    finished_at: Instant | None
+    result: Annotated[dict[str, Any] | None, Meta(description="What the last run did.")]
+    error: Annotated[str | None, Meta(description="Why the last run failed.")]
+
+
+class JobsAnswer(Answer):
+    jobs: list[JobAnswer]
 
 
 class BoardAnswer(Answer):
@@ -192,7 +292,7 @@ class BoardAnswer(Answer):
     order: Order
     ties: Ties
     capacity: int | None
-    windows: list[str]
+    windows: list[str | WindowBody]
     segments: list[str]
     periods: Annotated[list[PeriodAnswer], Meta(description="Each window's current period.")]
     start_time: Instant | None
@@ -201,6 +301,11 @@ class BoardAnswer(Answer):
     max_score: float | None
     public: bool
     metadata: dict[str, Any] | None
+    grace_seconds: int
+    flush_ms: int | None
+    rewards: list[RewardBody]
+    keep_events_days: int | None
+    keep_periods_days: int | None
     created_at: Instant
     total_users: Annotated[int | None, Meta(description="null while the index is being loaded.")]
 

@@ -66,22 +66,39 @@ def decode_value(value: Any, kind: Any, name: str) -> Any:
         raise _from_msgspec(error, kind, name) from None
 
 
-def encode_cursor(position: int) -> str:
-    return base64.urlsafe_b64encode(str(position).encode()).decode().rstrip("=")
+def encode_cursor(number: int, name: str | None = None) -> str:
+    """Where a page ended: a number, and a name where that is not enough."""
+    text = str(number) if name is None else f"{number}.{name}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str | None) -> int | None:
-    """The position that `encode_cursor` hid."""
+    """The number that `encode_cursor` hid."""
+    position = decode_named_cursor(cursor)
+    if position is None:
+        return None
+    if position[1]:
+        raise _bad_cursor()
+    return position[0]
+
+
+def decode_named_cursor(cursor: str | None) -> tuple[int, str] | None:
+    """The number and the name that `encode_cursor` hid."""
     if cursor is None:
         return None
     try:
         text = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)).decode()
-        position = int(text)
-        if str(position) == text and 0 <= position < 2**63:
-            return position
+        digits, _, name = text.partition(".")
+        number = int(digits)
+        if str(number) == digits and 0 <= number < 2**63 and "\0" not in name:
+            return number, name
     except (binascii.Error, ValueError):
         pass
-    raise Invalid(
+    raise _bad_cursor()
+
+
+def _bad_cursor() -> Invalid:
+    return Invalid(
         "invalid_cursor",
         "Take the cursor from `nextCursor` of the page before.",
         field="cursor",

@@ -40,6 +40,34 @@ Timestamp = Annotated[
 Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339 with a zone.")]
 Instant = Annotated[datetime, Meta(tz=True)]
 Capacity = Annotated[int, Meta(ge=1, le=limits.CAPACITY, description="Only the best N are ranked.")]
+WindowName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=limits.WINDOW_NAME_CHARS,
+        pattern=limits.SLUG_PATTERN,
+        description="`all`, `daily`, `weekly`, `monthly`, or a name of your own with a `cron` line.",
+    ),
+]
+TimeZone = Annotated[str, Meta(min_length=1, max_length=64, description="An IANA time zone, such as Asia/Seoul.")]
+Cron = Annotated[
+    str,
+    Meta(
+        min_length=9,
+        max_length=limits.CRON_CHARS,
+        description="When it resets: minute, hour, day of month, month, day of week.",
+    ),
+]
+GraceSeconds = Annotated[
+    int, Meta(ge=0, le=limits.GRACE_S, description="How long after its end a period takes late scores.")
+]
+FlushMs = Annotated[
+    int,
+    Meta(ge=1, le=limits.FLUSH_MS, description="Buffered: the ranking is fed this often, for very many writes."),
+]
+KeepDays = Annotated[int, Meta(ge=1, le=limits.KEEP_DAYS)]
+RewardName = Annotated[str, Meta(min_length=1, max_length=limits.REWARD_NAME_CHARS, pattern=limits.SLUG_PATTERN)]
+WebhookUrl = Annotated[str, Meta(min_length=8, max_length=limits.URL_CHARS, pattern=f"^https?://[^\\s]+{limits.END}")]
 Metadata = Annotated[
     dict[str, Any],
     Meta(description=f"Any JSON object of at most {limits.METADATA_BYTES} bytes."),

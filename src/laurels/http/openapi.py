@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from laurels.http.routes import Address
 
 REF = "#/components/schemas/{name}"
-PATH_PARTS: dict[str, Any] = {"UUID": BoardUuid, "userId": UserId, "podId": PodId, "keyId": str}
+PATH_PARTS: dict[str, Any] = {
+    "UUID": BoardUuid,
+    "userId": UserId,
+    "podId": PodId,
+    "keyId": str,
+    "period": str,
+    "rewardId": str,
+}
 TAKE_IDEMPOTENCY_KEY = {"put_score", "post_scores", "post_short_score", "delete_user", "post_board", "post_key"}
 MAY_SPOOL = {"put_score", "post_scores", "post_short_score"}
 _TITLES = {outside.http_status: outside.title for outside in OUTSIDE.values()}

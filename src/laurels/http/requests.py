@@ -1,25 +1,34 @@
 """What callers send: bodies, and what stands behind the question mark. OpenAPI is made from these types, too."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from laurels.core import limits
-from laurels.core.board import RankStyle, Status
+from laurels.core.board import DEFAULT_GRACE_S, RankStyle, Status
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Rule
+from laurels.core.windows import Day
 from laurels.http.fields import (
     BoardUuid,
     Body,
     Capacity,
+    Cron,
     EventId,
+    FlushMs,
+    GraceSeconds,
+    KeepDays,
     Metadata,
     Moment,
     Name,
     PodId,
+    RewardName,
     Score,
     Timestamp,
+    TimeZone,
     UserId,
+    WebhookUrl,
+    WindowName,
 )
 
 
@@ -89,6 +98,45 @@ class KeysQuery(Body):
     digests: Annotated[bool, Meta(description="With the SHA-256 of each, to bring them to another Laurels.")] = False
 
 
+class WindowBody(Body, omit_defaults=True):
+    """A window with more than its name. In answers, one that needs no more is just its name."""
+
+    window: WindowName
+    time_zone: TimeZone = "UTC"
+    start_day: Annotated[Day, Meta(description="Of a week: on which day `weekly` resets.")] = Day.MONDAY
+    cron: Cron | None = None
+
+
+class RewardRanks(Body):
+    from_: Annotated[int, Meta(ge=1)] = field(name="from")
+    to: Annotated[int, Meta(ge=1)]
+
+
+class RewardScores(Body, omit_defaults=True):
+    at_least: Score | None = None
+    at_most: Score | None = None
+
+
+class RewardBody(Body, omit_defaults=True):
+    """Exactly one of `ranks`, `topPercent` and `scores` says who gets the prize."""
+
+    name: RewardName
+    prize: Annotated[Any, Meta(description=f"Any JSON of at most {limits.PRIZE_BYTES} bytes.")]
+    windows: Annotated[list[WindowName], Meta(max_length=limits.WINDOWS, description="None: all that end.")] = field(
+        default_factory=list
+    )
+    ranks: Annotated[RewardRanks | None, Meta(description="From one rank to another, both included.")] = None
+    top_percent: (
+        Annotated[float, Meta(gt=0, le=100, description="Those with fewer than so many percent of all ahead of them.")]
+        | None
+    ) = None
+    scores: Annotated[RewardScores | None, Meta(description="Final scores, bounds included.")] = None
+
+
+Windows = Annotated[list[WindowName | WindowBody], Meta(min_length=1, max_length=limits.WINDOWS)]
+Rewards = Annotated[list[RewardBody], Meta(max_length=limits.REWARDS)]
+
+
 class BoardRequest(Body, kw_only=True):
     uuid: BoardUuid | None = field(default=None, name="UUID")
     pod_id: PodId | None = None
@@ -97,7 +145,7 @@ class BoardRequest(Body, kw_only=True):
     order: Order = Order.DESC
     ties: Ties = Ties.EARLIEST
     capacity: Capacity | None = None
-    windows: Annotated[list[str], Meta(min_length=1, max_length=16)] = field(default_factory=lambda: ["all"])
+    windows: Windows = field(default_factory=lambda: ["all"])
     segments: Annotated[list[str], Meta(min_length=1, max_length=16)] = field(default_factory=lambda: ["global"])
     start_time: Moment | None = None
     end_time: Moment | None = None
@@ -105,13 +153,20 @@ class BoardRequest(Body, kw_only=True):
     max_score: Score | None = None
     public: bool = False
     metadata: Metadata | None = None
+    grace_seconds: GraceSeconds = DEFAULT_GRACE_S
+    flush_ms: FlushMs | None = None
+    rewards: Rewards = field(default_factory=list)
+    keep_events_days: KeepDays | None = None
+    keep_periods_days: KeepDays | None = None
 
 
 class BoardChange(Body):
     rule: Annotated[Rule, Meta(description="Can't change.")] | UnsetType = UNSET
     order: Annotated[Order, Meta(description="Can't change.")] | UnsetType = UNSET
     ties: Annotated[Ties, Meta(description="Can't change.")] | UnsetType = UNSET
-    windows: Annotated[list[str], Meta(description="Can't change.")] | UnsetType = UNSET
+    windows: (
+        Annotated[Windows, Meta(description="More may be added at the end; they count from then on.")] | UnsetType
+    ) = UNSET
     segments: Annotated[list[str], Meta(description="Can't change.")] | UnsetType = UNSET
     name: Name | UnsetType = UNSET
     capacity: Capacity | UnsetType | None = UNSET
@@ -122,6 +177,19 @@ class BoardChange(Body):
     public: bool | UnsetType = UNSET
     status: Status | UnsetType = UNSET
     metadata: Metadata | UnsetType | None = UNSET
+    grace_seconds: GraceSeconds | UnsetType = UNSET
+    flush_ms: FlushMs | UnsetType | None = UNSET
+    rewards: Rewards | UnsetType = UNSET
+    keep_events_days: KeepDays | UnsetType | None = UNSET
+    keep_periods_days: KeepDays | UnsetType | None = UNSET
+
+
+class PeriodExtension(Body):
+    end_time: Moment
+
+
+class WebhookRequest(Body):
+    url: WebhookUrl
 
 
 class NoQuery(Body):
@@ -130,7 +198,7 @@ class NoQuery(Body):
 
 class SelectionQuery(Body):
     window: str | None = None
-    period: Annotated[str, Meta(description="A period's name, or 'current'.")] | None = None
+    period: Annotated[str, Meta(description="A period's name, or 'current', or 'previous'.")] | None = None
     segment: str | None = None
     ranking: Annotated[RankStyle, Meta(description="How equal scores are numbered.")] | None = None
 
@@ -156,6 +224,17 @@ class PageQuery(Body):
 
 class EventsQuery(PageQuery):
     voided: Annotated[bool, Meta(description="With the events of removed users, which no longer count.")] = False
+
+
+class PeriodsQuery(PageQuery):
+    window: str | None = None
+
+
+class UserQuery(PageQuery):
+    pod_id: PodId | None = None
+    uuid: Annotated[BoardUuid | None, Meta(description="One board only. Default: all of the pod.")] = field(
+        default=None, name="UUID"
+    )
 
 
 class BoardsQuery(PageQuery):

@@ -12,12 +12,13 @@ from laurels.http import guards
 from laurels.http.application import Answerer, Application, Lifespan
 from laurels.http.call import Endpoint, Guard, Handler
 from laurels.http.docs_page import render_docs
-from laurels.http.handlers import access, boards, operating, reads, scores, short
+from laurels.http.handlers import access, boards, operating, reads, scores, seasons, short
 from laurels.http.openapi import build_openapi
 from laurels.service.laurels import Laurels
 
 BOARD = "/api/v1/leaderboards/{UUID}"
 USER = BOARD + "/users/{userId}"
+PERIOD = BOARD + "/periods/{period}"
 POD = "/api/v1/pods/{podId}"
 
 
@@ -64,18 +65,28 @@ ADDRESSES = [
     address("Boards", "GET", BOARD, guards.board_reader, boards.get_board),
     address("Boards", "PATCH", BOARD, guards.board_writer, boards.patch_board),
     address("Boards", "DELETE", BOARD, guards.board_writer, boards.delete_board),
-    address("Boards", "GET", BOARD + "/periods", guards.board_reader, boards.get_periods),
+    address("Seasons", "GET", BOARD + "/periods", guards.board_reader, seasons.get_periods),
+    address("Seasons", "POST", PERIOD + "/close", guards.board_writer, seasons.post_close),
+    address("Seasons", "POST", PERIOD + "/extend", guards.board_writer, seasons.post_extend),
+    address("Seasons", "GET", PERIOD + "/rewards", guards.board_pod_reader, seasons.get_period_rewards),
+    address("Seasons", "GET", "/api/v1/users/{userId}/results", guards.key, seasons.get_user_results),
+    address("Seasons", "GET", "/api/v1/users/{userId}/rewards", guards.key, seasons.get_user_rewards),
+    address("Seasons", "POST", "/api/v1/rewards/{rewardId}/claim", guards.writer, seasons.post_claim),
     address("Pods and keys", "POST", "/api/v1/pods", guards.admin, access.post_pod, status=201),
     address("Pods and keys", "GET", "/api/v1/pods", guards.admin, access.get_pods),
     address("Pods and keys", "POST", POD + "/keys", guards.admin, access.post_key, status=201),
     address("Pods and keys", "GET", POD + "/keys", guards.admin, access.get_keys),
     address("Pods and keys", "DELETE", POD + "/keys/{keyId}", guards.admin, access.delete_key),
+    address("Pods and keys", "PUT", POD + "/webhook", guards.admin, access.put_webhook),
+    address("Pods and keys", "GET", POD + "/webhook", guards.admin, access.get_webhook),
+    address("Pods and keys", "DELETE", POD + "/webhook", guards.admin, access.delete_webhook),
     address("Short form", "POST", "/v1/scores", guards.default_board_writer, short.post_short_score),
     address("Short form", "GET", "/v1/scores", guards.default_board_reader, short.get_short_scores),
     address("Short form", "GET", "/v1/scores/{userId}", guards.default_board_reader, short.get_short_score),
     address("Operating", "GET", "/healthz", guards.anyone, operating.get_health),
     address("Operating", "GET", "/readyz", guards.anyone, operating.get_ready),
     address("Operating", "GET", "/metrics", guards.anyone, operating.get_metrics),
+    address("Operating", "GET", "/api/v1/jobs", guards.admin, operating.get_jobs),
     address("Operating", "GET", "/api/v1/verify", guards.admin, operating.get_verify),
     address("Operating", "POST", "/api/v1/rebuild", guards.admin, operating.post_rebuild),
 ]

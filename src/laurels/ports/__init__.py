@@ -20,6 +20,7 @@ from laurels.ports.index import (
     Refill,
     Standby,
 )
+from laurels.ports.jobs import JobBook, JobRun
 from laurels.ports.ledger import (
     Act,
     Change,
@@ -34,6 +35,8 @@ from laurels.ports.ledger import (
     Row,
     StoredEvent,
 )
+from laurels.ports.outbox import Message, Outbox, Sender, Webhook
+from laurels.ports.seasons import Final, Grant, Result, Seasons
 from laurels.ports.spool import Spool
 
 __all__ = [
@@ -44,12 +47,18 @@ __all__ = [
     "Distribution",
     "Event",
     "Feed",
+    "Final",
     "Found",
+    "Grant",
     "Held",
     "Index",
     "IndexState",
+    "JobBook",
+    "JobRun",
     "Key",
     "Ledger",
+    "Message",
+    "Outbox",
     "Page",
     "Place",
     "Placement",
@@ -59,9 +68,13 @@ __all__ = [
     "Recorded",
     "Refill",
     "Refolded",
+    "Result",
     "Role",
     "Row",
+    "Seasons",
+    "Sender",
     "Spool",
     "Standby",
     "StoredEvent",
+    "Webhook",
 ]

@@ -159,9 +159,10 @@ class Index(Ranks, Protocol):
         O(n log n).
         """
 
-    async def apply(self, ranking: Ranking, rows: "Sequence[Row]", style: RankStyle) -> Applied:
+    async def apply(self, ranking: Ranking, rows: "Sequence[Row]", style: RankStyle, left_out: int = 0) -> Applied:
         """Take over rows, each only if its version is newer than the one held: idempotent, and in any order.
 
+        `left_out`: so many others were not sent, for they are outside a trimmed ranking.
         A reader sees all of the rows or none. O(log n) a row.
         """
 

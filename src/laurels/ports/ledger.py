@@ -2,13 +2,19 @@
 
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from laurels.core.board import Board, Ranking
 from laurels.core.scores import Standing
+from laurels.core.windows import Period, Span
 from laurels.ports.index import Ranks
+
+if TYPE_CHECKING:
+    from laurels.ports.jobs import JobBook
+    from laurels.ports.outbox import Outbox
+    from laurels.ports.seasons import Seasons
 
 
 class Event(Struct, frozen=True):
@@ -24,6 +30,12 @@ class Event(Struct, frozen=True):
     received_at: int
     # Canonical JSON text, so that equal metadata are equal texts.
     metadata: str | None = None
+    # Its sender was told that it is taken: it is stored also where no period takes it any more.
+    acknowledged: bool = False
+
+    @property
+    def is_stored(self) -> bool:
+        return self.acknowledged or bool(self.board.periods_at(self.at))
 
 
 class Row(Struct, frozen=True):
@@ -48,6 +60,8 @@ class Recorded(StrEnum):
     CONFLICT = "conflict"
     # Kept on the local disk until the ledger can be reached.
     SPOOLED = "spooled"
+    # No period of the board takes scores of its time any more.
+    LATE = "late"
 
 
 class Record(Struct, frozen=True):
@@ -77,6 +91,8 @@ class Refolded(Struct, frozen=True):
     user_id: str
     rows: tuple[Row, ...]
     fresh: dict[int, Standing]
+    # The periods that were open when this was read.
+    periods: tuple[Period, ...]
 
 
 class Pod(Struct, frozen=True):
@@ -127,6 +143,18 @@ class Ledger(Protocol):
         """A name that no other ledger has, given at its making: an index must not serve two of them."""
 
     @property
+    def seasons(self) -> "Seasons":
+        """Final ranks, rewards, and what else becomes of periods."""
+
+    @property
+    def jobs(self) -> "JobBook":
+        """Who does what is to be done once for all servers."""
+
+    @property
+    def outbox(self) -> "Outbox":
+        """What others are to be told."""
+
+    @property
     def ranks(self) -> Ranks | None:
         """Ranks straight from SQL, for when the index can't be asked; None where it is never apart from the ledger."""
 
@@ -136,12 +164,15 @@ class Ledger(Protocol):
         """Store and fold a batch in one transaction: all or nothing. One Record an event, in order.
 
         An event id that the board already has (or that stands earlier in the batch) is a DUPLICATE if user, score,
-        given time and metadata are the same, else a CONFLICT; neither changes anything. Every Change shows the row
-        as it was before and as it is after the whole batch, so a score that is shown is one that was committed.
+        given time and metadata are the same, else a CONFLICT; neither changes anything. A new one that no period takes
+        is LATE, and not stored unless it was acknowledged. Every Change shows the row as it was before and as it is
+        after the whole batch, so a score that is shown is one that was committed.
+
+        Stale, and nothing is stored, if one of the boards is no longer as the events have it: its periods decide.
         """
 
     async def remove_user(self, board: Board, user_id: str, act: Act) -> list[Row]:
-        """Void the user's events on the board and clear the rows; gives the rows, with their new versions.
+        """Void the user's events on the board and clear the rows of open periods; gives them, with new versions.
 
         NotFound if there is nothing to remove. Idempotent by `act.act_id`: a repetition changes nothing and gives the
         rows as they are now.
@@ -186,9 +217,10 @@ class Ledger(Protocol):
         """How many events a board has, or all boards together."""
 
     def refold(self, board: Board) -> AsyncIterator[list[Refolded]]:
-        """Every user of the board, by user id, with the stored rows and a fresh fold of the events: for verify.
+        """Every user of a board, by user id, with the rows of open periods and a fresh fold of the events: for verify.
 
-        Each chunk is a consistent view. Memory does not grow with the number of events.
+        Each chunk is a consistent view, of the periods that are open then. Memory does not grow with the number of
+        events.
         """
 
     # Who and what is there
@@ -211,11 +243,19 @@ class Ledger(Protocol):
     async def revoke_key(self, key_id: str) -> bool:
         """False if there is no such key."""
 
-    async def create_board(self, board: Board) -> Board:
+    async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
         """Store a board and its first periods; gives it with its ids. Conflict if its UUID is taken."""
 
-    async def update_board(self, board: Board) -> Board:
-        """Store a changed board if its revision is still the stored one, which then grows; else Conflict."""
+    async def update_board(self, board: Board, spans: Sequence[Span] = (), free_from: int | None = None) -> Board:
+        """Store a changed board with its changed and its new periods, all at once; gives it with their ids.
+
+        Conflict if its revision is not the stored one any more; else that grows. Events that are being recorded on the
+        board are finished before, and those that come after it must know it. `free_from`: Conflict with the code
+        `period_has_scores` if there are events ahead of the clock from that instant on.
+        """
+
+    async def latest_event_ahead(self, board_id: int, of: int) -> int | None:
+        """The latest time of a board's events that lie ahead of an instant, of those that were ahead when they came."""
 
     async def boards(self) -> list[Board]:
-        """All, oldest first, with their periods."""
+        """All, oldest first, with the periods that are not final."""

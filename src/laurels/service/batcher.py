@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from laurels.errors import LaurelsError, TooMany, Unavailable
 from laurels.metrics import BATCHES, EVENTS
-from laurels.ports import Event, Ledger, Placement, Record, Recorded
+from laurels.ports import Event, Placement, Record, Recorded
 from laurels.service.follower import Follower
+from laurels.service.recorder import Recorder
 from laurels.service.spooling import Spooler
 
 log = structlog.get_logger()
@@ -24,6 +25,7 @@ log = structlog.get_logger()
 class Written(Struct, frozen=True):
     """What became of one event, and the ranks of its user by period (none: the index is behind)."""
 
+    event: Event
     record: Record
     placements: dict[int, Placement]
 
@@ -41,7 +43,7 @@ class _Piece(Struct):
 class Batcher:
     def __init__(
         self,
-        ledger: Ledger,
+        recorder: Recorder,
         follower: Follower,
         spooler: Spooler | None,
         *,
@@ -49,7 +51,7 @@ class Batcher:
         max_pending: int,
         timeout_ms: int,
     ) -> None:
-        self._ledger = ledger
+        self._recorder = recorder
         self._follower = follower
         self._spooler = spooler
         self._max_batch = max_batch
@@ -111,7 +113,8 @@ class Batcher:
             while self._queue:
                 pieces = self._take()
                 events = [event for piece in pieces for event in piece.events]
-                records = await self._record(events)
+                # The boards may have been read again meanwhile.
+                events, records = await self._record(events)
                 await ranking
                 ranking = asyncio.create_task(self._finish(pieces, events, records), name="rank a batch")
             if self._closing:
@@ -126,25 +129,25 @@ class Batcher:
             size += len(pieces[-1].events)
         return pieces
 
-    async def _record(self, events: list[Event]) -> list[Record] | LaurelsError:
+    async def _record(self, events: list[Event]) -> tuple[list[Event], list[Record] | LaurelsError]:
         try:
             try:
-                records = await self._ledger.record(events)
+                events, records = await self._recorder.record(events)
             except Unavailable as error:
                 if self._spooler is None or error.code not in {"ledger_unavailable", "overloaded"}:
-                    return error
+                    return events, error
                 await self._spooler.keep(events)
                 records = [Record(Recorded.SPOOLED)] * len(events)
         except LaurelsError as error:
-            return error
+            return events, error
         except Exception:
             # A fault of ours must not stop the lane: these senders are told, the next batch is tried.
             log.exception("record_failed", events=len(events))
-            return Unavailable("internal", "The write failed, and the log says why. Nothing of it was stored.")
+            return events, Unavailable("internal", "The write failed, and the log says why. Nothing of it was stored.")
         BATCHES.inc(records[0].outcome is not Recorded.SPOOLED)
         for outcome, count in Counter(record.outcome for record in records).items():
             EVENTS.labels(outcome.value).inc(count)
-        return records
+        return events, records
 
     async def _finish(self, pieces: list[_Piece], events: list[Event], records: list[Record] | LaurelsError) -> None:
         """Rank what was recorded, and answer."""
@@ -171,6 +174,7 @@ class Batcher:
         )
         return [
             Written(
+                event,
                 record,
                 {
                     change.row.period_id: placement

@@ -1,15 +1,20 @@
-"""The boards: who sees which, and how they are made, changed and archived. All are held in memory."""
+"""The boards: who sees which, and how they are made, changed and archived. All are held in memory, each with its
+periods that are not final.
+"""
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict, replace
 
 from laurels.core.board import DEFAULT_BOARD, DEFAULT_POD, Board, Status
+from laurels.core.instants import SECOND_US
 from laurels.core.order import Ties
+from laurels.core.periods import first_spans, joining_spans, missing_spans
 from laurels.core.scores import Rule
+from laurels.core.windows import ALL_TIME, MONTHLY, Span, Window
 from laurels.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
 from laurels.ports import Clock, Ledger
 from laurels.service.access import Caller
@@ -21,6 +26,11 @@ _STATUSES = list(Status)
 _NAMESPACE = uuid.UUID("9e0c8a5e-6f1d-5b0a-8a55-4c61757265ff")
 # What the ledger gives a board; everything else is its definition.
 _GIVEN = ("id", "created_at", "revision", "periods", "archived_at")
+ATTEMPTS = 20
+# A change of what counts where begins this much later, for every server has to know of it before.
+NOTICE_US = 2 * SECOND_US
+
+Change = Callable[[Board], tuple[Board, Sequence[Span]]]
 
 
 class Boards:
@@ -47,9 +57,54 @@ class Boards:
         """Take over what other servers changed."""
         for board in await self._ledger.boards():
             held = self._boards.get(board.uuid)
-            if held is None or board.revision >= held.revision:
+            if held is None or board.revision > held.revision:
                 self._hold(board)
-                self._follower.know(board)
+
+    async def prepared(self, board_id: int) -> Board:
+        """The board as it is now, with a period for every time that an event may have."""
+        board = self.by_id(board_id)
+        if missing_spans(board, self._clock.now_us()):
+            board = await self.make_ahead(board)
+        return board
+
+    async def make_ahead(self, board: Board) -> Board:
+        """Make the periods that come next, in the ledger and in the index."""
+        while True:
+            known = {period.id for period in board.periods}
+            board = await self.update(board, lambda fresh: (fresh, missing_spans(fresh, self._clock.now_us())))
+            for period in board.periods:
+                if period.id not in known:
+                    await self._follower.load_period(board, period)
+            if not missing_spans(board, self._clock.now_us()):
+                return board
+
+    async def update(self, board: Board, change: Change, free_from: int | None = None) -> Board:
+        """Change a board as it is now, whoever else changes it. `change` gives the new one and the periods to add.
+
+        `free_from`: see Ledger.update_board.
+        """
+        for _ in range(ATTEMPTS):
+            fresh = self.by_id(board.id)
+            changed, spans = change(fresh)
+            if changed == fresh and not spans:
+                return fresh
+            try:
+                stored = await self._ledger.update_board(changed, spans, free_from)
+            except Conflict as error:
+                if error.code != "changed_meanwhile":
+                    raise
+                await self.reload()
+                continue
+            if stored.revision > self.by_id(board.id).revision:
+                self._hold(stored)
+            await self._registry.tell()
+            return stored
+        raise Conflict("changed_meanwhile", "This board is being changed all the time. Try again.")
+
+    async def announce(self) -> None:
+        """The ledger changed boards by itself: take that over, and let every server know."""
+        await self.reload()
+        await self._registry.tell()
 
     def all(self) -> list[Board]:
         return list(self._boards.values())
@@ -146,31 +201,43 @@ class Boards:
             if status is Status.ARCHIVED and not fields:
                 return board
             raise Conflict("board_archived", "An archived board can't be changed.")
-        changed = replace(board, **fields)
-        _check_bounds(changed)
-        if status is not None:
-            changed = _with_status(changed, status, now)
-        after = changed.status_at(now) if status is None else status
-        if _STATUSES.index(after) < _STATUSES.index(before):
-            raise Conflict("status_backwards", f"The board is {before}: it can't become {after} again.")
-        if changed == board:
-            return board
+
+        def change(fresh: Board) -> tuple[Board, Sequence[Span]]:
+            changed = replace(fresh, **fields)
+            _check_bounds(changed)
+            if status is not None:
+                changed = _with_status(changed, status, now)
+            after = changed.status_at(now) if status is None else status
+            if _STATUSES.index(after) < _STATUSES.index(before):
+                raise Conflict("status_backwards", f"The board is {before}: it can't become {after} again.")
+            return changed, joining_spans(changed.windows[len(fresh.windows) :], joining_at)
+
         async with self._changing:
-            stored = await self._ledger.update_board(changed)
-            self._hold(stored)
-            if stored.capacity != board.capacity:
+            # What was scored before a window joins does not count in it.
+            joining_at = await self.next_free_instant(board) if "windows" in fields else now
+            stored = await self.update(board, change, joining_at if "windows" in fields else None)
+            known = {period.id for period in board.periods}
+            if (stored.capacity, stored.is_reduced) != (board.capacity, board.is_reduced):
                 await self._follower.load(stored)
             else:
-                self._follower.know(stored)
-        await self._registry.tell()
+                for period in stored.periods:
+                    if period.id not in known:
+                        await self._follower.load_period(stored, period)
         return stored
+
+    async def next_free_instant(self, board: Board) -> int:
+        """An instant that every server will have heard of before it comes, and from which on there is no event yet."""
+        start = self._clock.now_us() + NOTICE_US
+        ahead = await self._ledger.latest_event_ahead(board.id, start)
+        return start if ahead is None else ahead + 1
 
     def _hold(self, board: Board) -> None:
         self._boards[board.uuid] = self._by_id[board.id] = board
+        self._follower.know(board)
 
     async def _create(self, board: Board) -> Board:
         try:
-            return await self._ledger.create_board(board)
+            return await self._ledger.create_board(board, first_spans(board.windows, board.created_at))
         except Conflict:
             # Another server may just have made the same board.
             await self._registry.refresh()
@@ -188,11 +255,12 @@ class Boards:
             name="Leaderboard",
             rule=Rule.INCREMENT,
             ties=Ties.SHARED,
+            windows=(Window(MONTHLY), ALL_TIME),
             public=True,
             created_at=now,
         )
         try:
-            return await self._ledger.create_board(board)
+            return await self._ledger.create_board(board, first_spans(board.windows, now))
         except Conflict:
             # Several servers may start at once.
             return next(board for board in await self._ledger.boards() if board.uuid == DEFAULT_BOARD)

@@ -1,5 +1,5 @@
-"""Keeps the index equal to the ledger as scores come in: what was recorded is applied, and a trimmed ranking that runs
-low is refilled. What fails goes to the healer (healing.py).
+"""Keeps the index equal to the ledger as scores come in: what was recorded is applied, at once or buffered
+(buffers.py), and a trimmed ranking that runs low is refilled. What fails goes to the healer (healing.py).
 """
 
 import asyncio
@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 import structlog
 
 from laurels.core.board import Board, Ranking
+from laurels.core.windows import Period
 from laurels.errors import LaurelsError, Unavailable
 from laurels.ports import Index, Ledger, Placement, Row
+from laurels.service.buffers import Buffers
 from laurels.service.healing import Healer, complete
 
 log = structlog.get_logger()
@@ -22,6 +24,7 @@ class Follower:
         self._ledger = ledger
         self._index = index
         self._healer = healer
+        self.buffers = Buffers(self._apply_one)
         self._ready = False
 
     @property
@@ -55,15 +58,18 @@ class Follower:
         """
         self._healer.know(board)
         for period in board.periods:
-            ranking = board.ranking(period.id)
-            try:
-                await self._healer.build(board, ranking)
-            except LaurelsError as error:
-                self._healer.mend(board, ranking, (), error)
-            except Exception:
-                log.exception("load_failed", board=board.uuid)
-                await self._index.drop(ranking)
-                self._healer.mend(board, ranking, ())
+            await self.load_period(board, period)
+
+    async def load_period(self, board: Board, period: Period) -> None:
+        ranking = board.ranking(period.id)
+        try:
+            await self._healer.build(board, ranking)
+        except LaurelsError as error:
+            self._healer.mend(board, ranking, (), error)
+        except Exception:
+            log.exception("load_failed", board=board.uuid)
+            await self._index.drop(ranking)
+            self._healer.mend(board, ranking, ())
 
     async def apply(self, recorded: Iterable[tuple[Board, Row]]) -> dict[tuple[int, str], Placement]:
         """Bring recorded rows into the index; gives the ranks by (period, user).
@@ -75,7 +81,7 @@ class Follower:
         for board, row in recorded:
             rankings.setdefault(board.ranking(row.period_id), (board, {}))[1][row.user_id] = row
         applied = await asyncio.gather(
-            *(self._apply_one(board, ranking, list(rows.values())) for ranking, (board, rows) in rankings.items())
+            *(self._follow(board, ranking, list(rows.values())) for ranking, (board, rows) in rankings.items())
         )
         return {
             (ranking.period_id, user_id): placement
@@ -84,9 +90,17 @@ class Follower:
             for user_id, placement in zip(rows, placements, strict=True)
         }
 
-    async def _apply_one(self, board: Board, ranking: Ranking, rows: list[Row]) -> list[Placement] | None:
+    async def _follow(self, board: Board, ranking: Ranking, rows: list[Row]) -> list[Placement] | None:
+        if board.flush_ms is None:
+            return await self._apply_one(board, ranking, rows)
+        self.buffers.add(board, ranking, rows)
+        return None
+
+    async def _apply_one(
+        self, board: Board, ranking: Ranking, rows: list[Row], left_out: int = 0
+    ) -> list[Placement] | None:
         try:
-            applied = await self._index.apply(ranking, rows, board.rank_style)
+            applied = await self._index.apply(ranking, rows, board.rank_style, left_out)
             if self._healer.is_behind(ranking):
                 # Nobody knows who else is missing.
                 return None

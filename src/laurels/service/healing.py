@@ -16,6 +16,7 @@ from laurels.core.board import Board, Ranking
 from laurels.errors import LaurelsError
 from laurels.metrics import BUILDS, REPAIR_QUEUE, REPAIRED
 from laurels.ports import Index, IndexState, Ledger, Row, Standby
+from laurels.service.buffers import reach_capacity
 
 log = structlog.get_logger()
 
@@ -86,9 +87,16 @@ class Healer:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def know(self, board: Board) -> None:
+        """Rankings of periods that it does not have any more are final, and nobody's business here."""
+        before = self._boards.get(board.id)
         self._boards[board.id] = board
+        for period in before.periods if before is not None else ():
+            self._by_period.pop(period.id, None)
         for period in board.periods:
             self._by_period[period.id] = board
+        for name in [name for name in {*self._queue, *self._overflowed} if name[0] not in self._by_period]:
+            self._queue.pop(name, None)
+            self._overflowed.discard(name)
 
     @property
     def is_mending(self) -> bool:
@@ -106,6 +114,8 @@ class Healer:
     def mend(self, board: Board, ranking: Ranking, rows: Sequence[Row] = (), error: LaurelsError | None = None) -> None:
         """See to a ranking that is behind, in the background; `rows` are known to be missing from it."""
         name = _name(ranking)
+        if ranking.period_id not in self._by_period:
+            return
         if rows:
             queued = self._queue.setdefault(name, {})
             for row in rows:
@@ -155,7 +165,7 @@ class Healer:
         # All of them were complete up to the same position, unless one was left out of a pass.
         followed: dict[str, dict[int, tuple[Ranking, IndexState]]] = {}
         for ranking, state in zip(rankings, await self._index.states(rankings), strict=True):
-            if state.standby is Standby.UNREACHABLE:
+            if state.standby is Standby.UNREACHABLE or ranking.period_id not in self._by_period:
                 continue
             if state.standby is Standby.BEHIND or self._needs_build(ranking, state, position):
                 self.mend(self._by_period[ranking.period_id], ranking)
@@ -164,8 +174,9 @@ class Healer:
         for since, some in followed.items():
             if await self._is_far(since):
                 for ranking, _ in some.values():
-                    self._overflowed.add(_name(ranking))
-                    self.mend(self._by_period[ranking.period_id], ranking)
+                    if (board := self._by_period.get(ranking.period_id)) is not None:
+                        self._overflowed.add(_name(ranking))
+                        self.mend(board, ranking)
             else:
                 await self._catch_up(since, some, position)
         self._outages_mended = outages
@@ -222,7 +233,9 @@ class Healer:
             wait_s = min(MAX_RETRY_S, wait_s * 2)
 
     async def _mend_once(self, board_id: int, name: Name) -> bool:
-        """Whether the ranking was seen to be complete."""
+        """Whether the ranking was seen to be complete, or is needed no more."""
+        if name[0] not in self._by_period:
+            return True
         board = self._boards[board_id]
         ranking = board.ranking(*name)
         position = await self._ledger.position()
@@ -282,10 +295,13 @@ class Healer:
         )
 
     async def _apply_changes(self, ranking: Ranking, rows: list[Row]) -> bool:
-        board = self._by_period[ranking.period_id]
+        board = self._by_period.get(ranking.period_id)
+        if board is None:
+            return False
         try:
+            rows, left_out = reach_capacity(board, rows)
             for start in range(0, len(rows), APPLY_ROWS):
-                applied = await self._index.apply(ranking, rows[start : start + APPLY_ROWS], board.rank_style)
+                applied = await self._index.apply(ranking, rows[start : start + APPLY_ROWS], board.rank_style, left_out)
                 if applied.short:
                     await complete(self._ledger, self._index, ranking)
         except LaurelsError as error:

@@ -8,24 +8,33 @@ import structlog
 
 from laurels.core.board import DEFAULT_POD, Board
 from laurels.errors import LaurelsError, TooMany, Unavailable
-from laurels.ports import Clock, Feed, Index, Ledger, Spool, Standby
+from laurels.ports import Clock, Feed, Index, Ledger, Sender, Spool, Standby
 from laurels.service.access import Access
 from laurels.service.batcher import Batcher
 from laurels.service.boards import Boards
+from laurels.service.chores import Chores
 from laurels.service.follower import Follower, Progress
+from laurels.service.freezing import Freezer
 from laurels.service.healing import Healer
+from laurels.service.jobs import Jobs
 from laurels.service.rank_source import RankSource
 from laurels.service.reads import Reads
 from laurels.service.rebuild import Rebuilt, rebuild_board
+from laurels.service.recorder import Recorder
 from laurels.service.registry import Registry
+from laurels.service.retention import Retention
+from laurels.service.seasons import Seasons
 from laurels.service.spooling import Spooler
 from laurels.service.submit import Submissions
 from laurels.service.verify import Checked, verify_board
+from laurels.service.webhooks import Webhooks
 
 log = structlog.get_logger()
 
 # So many rankings are asked to find out whether any can be read.
 LOOK_AT = 20
+# A server that died keeps a job from the others for so long.
+JOBS_LEASE_MS = 10_000
 
 
 class Laurels:
@@ -38,6 +47,7 @@ class Laurels:
         feed: Feed,
         clock: Clock,
         *,
+        sender: Sender,
         spool: Spool | None = None,
         admin_key: str,
         max_boards: int,
@@ -45,6 +55,8 @@ class Laurels:
         max_pending: int,
         write_timeout_ms: int,
         repair_interval_ms: int,
+        jobs_interval_ms: int,
+        jobs_lease_ms: int = JOBS_LEASE_MS,
     ) -> None:
         # Only a ledger that others may write to, too, can answer for an index that is away from it.
         shared = ledger.ranks is not None
@@ -57,9 +69,10 @@ class Laurels:
         self._registry = Registry(ledger, feed, shared=shared)
         self.access = Access(ledger, self._registry, clock, admin_key)
         self.boards = Boards(ledger, self._follower, self._registry, clock, max_boards)
-        self._spooler = None if spool is None else Spooler(spool, ledger, self._follower, self.boards.by_id)
+        recorder = Recorder(ledger, self.boards)
+        self._spooler = None if spool is None else Spooler(spool, recorder, self._follower, self.boards.by_id)
         self._batcher = Batcher(
-            ledger,
+            recorder,
             self._follower,
             self._spooler,
             max_batch=max_batch,
@@ -67,7 +80,20 @@ class Laurels:
             timeout_ms=write_timeout_ms,
         )
         self.submissions = Submissions(ledger, self._follower, self._batcher, clock)
-        self.reads = Reads(ledger, RankSource(ledger, index, self._healer), self._follower, clock)
+        self.seasons = Seasons(ledger, self.boards, clock)
+        source = RankSource(ledger, index, self._healer)
+        self.reads = Reads(ledger, source, self._follower, self.boards, self.seasons, clock)
+        self._sender = sender
+        self.webhooks = Webhooks(ledger.outbox, sender, clock)
+        chores = Chores(
+            ledger,
+            Freezer(ledger, index, self.boards, clock),
+            self.boards,
+            self.webhooks,
+            Retention(ledger, self.boards, clock),
+            clock,
+        )
+        self.jobs = Jobs(ledger.jobs, clock, chores.jobs, interval_ms=jobs_interval_ms, lease_ms=jobs_lease_ms)
         self._inspecting = asyncio.Lock()
         # None: not open yet.
         self.ledger_id: str | None = None
@@ -100,15 +126,19 @@ class Laurels:
         """Fill the index from the ledger."""
         await self._follower.load_all(self.boards.all(), progress)
         self._healer.start(self._registry.refresh)
+        self.jobs.start()
 
     async def close(self) -> None:
         """Finish what was taken, refuse what is new."""
+        await self.jobs.close()
         await self._batcher.close()
+        await self._follower.buffers.close()
         if self._spooler is not None:
             await self._spooler.close()
         await self._registry.close()
         await self._healer.close()
         await self.feed.close()
+        await self._sender.close()
         await self._index.close()
         await self._ledger.close()
 
@@ -143,6 +173,7 @@ class Laurels:
     async def verify(self) -> AsyncIterator[Checked]:
         """Check every board, one run at a time. See service/verify.py."""
         async with self._inspection():
+            await self._follower.buffers.flush()
             for board in self.boards.all():
                 async for checked in verify_board(self._ledger, self._index, board):
                     yield checked

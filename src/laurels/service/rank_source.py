@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from laurels.core.board import Board, Ranking
-from laurels.errors import Unavailable
+from laurels.errors import Stale, Unavailable
 from laurels.metrics import DEGRADED_READS, REFUSED_READS
 from laurels.ports import Index, Ledger, Ranks
 from laurels.service.healing import Healer
@@ -85,6 +85,8 @@ class RankSource:
         try:
             # Whoever gives up does not end it for the others.
             answer: T = await asyncio.shield(flight)
+        except Stale:
+            raise
         except Unavailable as failure:
             REFUSED_READS.inc()
             raise Unavailable(error.code, f"{error.message} {failure.message}") from failure

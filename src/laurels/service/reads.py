@@ -1,17 +1,24 @@
 """What can be asked of a board: top, rank, around, ranks, distribution, history, and all scores of a user."""
 
 import asyncio
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
 from laurels.core.board import GLOBAL, Board, Ranking, RankStyle
 from laurels.core.order import encode_key
-from laurels.core.windows import Period
-from laurels.errors import Invalid, NotFound
+from laurels.core.windows import Period, PeriodState
+from laurels.errors import Invalid, NotFound, Stale, Unavailable
 from laurels.ports import Clock, Distribution, Found, Ledger, Page, Place, Ranks, Row, StoredEvent
+from laurels.service.boards import Boards
 from laurels.service.follower import Follower
 from laurels.service.rank_source import RankSource, Shown
+from laurels.service.seasons import Seasons
+
+T = TypeVar("T")
+
+ATTEMPTS = 3
 
 
 class Selection(Struct, frozen=True):
@@ -41,57 +48,65 @@ class UserScore(Struct, frozen=True):
 
 
 class Reads:
-    def __init__(self, ledger: Ledger, source: RankSource, follower: Follower, clock: Clock) -> None:
+    def __init__(
+        self, ledger: Ledger, source: RankSource, follower: Follower, boards: Boards, seasons: Seasons, clock: Clock
+    ) -> None:
         self._ledger = ledger
         self._source = source
         self._follower = follower
+        self._boards = boards
+        self._seasons = seasons
         self._clock = clock
 
     async def count(self, board: Board) -> Shown[int]:
-        ranking = self._ranking(board, Selection())
-        return await self._source.read(board, ranking, lambda ranks: ranks.count(ranking), "count")
+        return await self._read(board, Selection(), lambda ranks, ranking: ranks.count(ranking), "count")
 
     async def top(self, board: Board, selection: Selection, offset: int, limit: int) -> Shown[Page]:
-        ranking, style = self._ranking(board, selection), _style(board, selection)
-        return await self._source.read(
-            board, ranking, lambda ranks: ranks.top(ranking, offset, limit, style), ("top", offset, limit, style)
+        style = _style(board, selection)
+        return await self._read(
+            board,
+            selection,
+            lambda ranks, ranking: ranks.top(ranking, offset, limit, style),
+            ("top", offset, limit, style),
         )
 
     async def revision(self, board: Board, selection: Selection) -> tuple[Ranking, Hashable | None]:
         """What a page of `top` may be kept under: it is the same until this changes. None: don't keep it."""
-        ranking = self._ranking(board, selection)
+        period, ranking = await self._target(board, selection)
+        if period.is_final:
+            return ranking, "final"
         return ranking, await self._source.revision(board, ranking)
 
     async def rank(self, board: Board, selection: Selection, user_id: str) -> Shown[Found]:
-        ranking, style = self._ranking(board, selection), _style(board, selection)
+        style = _style(board, selection)
 
-        async def find(ranks: Ranks) -> Found:
+        async def find(ranks: Ranks, ranking: Ranking) -> Found:
             found = await ranks.find(ranking, user_id, style)
             if found is None:
-                raise await _not_ranked(ranks, ranking, user_id)
+                raise await self._not_ranked(ranks, ranking, user_id)
             return found
 
-        return await self._source.read(board, ranking, find, ("rank", user_id, style))
+        return await self._read(board, selection, find, ("rank", user_id, style))
 
     async def around(self, board: Board, selection: Selection, user_id: str, above: int, below: int) -> Shown[Page]:
-        ranking, style = self._ranking(board, selection), _style(board, selection)
+        style = _style(board, selection)
 
-        async def around(ranks: Ranks) -> Page:
+        async def around(ranks: Ranks, ranking: Ranking) -> Page:
             page = await ranks.around(ranking, user_id, above, below, style)
             if page is None:
-                raise await _not_ranked(ranks, ranking, user_id)
+                raise await self._not_ranked(ranks, ranking, user_id)
             return page
 
-        return await self._source.read(board, ranking, around, ("around", user_id, above, below, style))
+        return await self._read(board, selection, around, ("around", user_id, above, below, style))
 
     async def ranks(
         self, board: Board, selection: Selection, user_ids: Sequence[str]
     ) -> Shown[tuple[list[Friend], list[str]]]:
         """The ranked ones of a set of users in their order, and those who are not ranked, as they were asked for."""
-        ranking, style = self._ranking(board, selection), _style(board, selection)
+        style = _style(board, selection)
         asked = tuple(dict.fromkeys(user_ids))
-        shown = await self._source.read(
-            board, ranking, lambda ranks: ranks.places(ranking, asked, style), ("ranks", asked, style)
+        shown = await self._read(
+            board, selection, lambda ranks, ranking: ranks.places(ranking, asked, style), ("ranks", asked, style)
         )
         # The order of the subset is the order of the ranking, whatever the style of numbering.
         ordered = sorted(
@@ -102,9 +117,11 @@ class Reads:
         return Shown((number_friends(ordered, style), missing), shown.degraded)
 
     async def distribution(self, board: Board, selection: Selection, buckets: int) -> Shown[Distribution]:
-        ranking = self._ranking(board, selection)
-        return await self._source.read(
-            board, ranking, lambda ranks: ranks.distribution(ranking, buckets), ("distribution", buckets)
+        return await self._read(
+            board,
+            selection,
+            lambda ranks, ranking: ranks.distribution(ranking, buckets),
+            ("distribution", buckets),
         )
 
     async def history(self, board: Board, user_id: str, before_seq: int | None, limit: int) -> list[StoredEvent]:
@@ -120,9 +137,15 @@ class Reads:
         return await self._ledger.count_events(board.id)
 
     async def scores_of_user(self, boards: Iterable[Board], user_id: str) -> Shown[list[UserScore]]:
-        """All boards and windows in one answer: one query to the ledger, and all ranks at once from the index."""
+        """All boards and windows as they are now: one query to the ledger, and all ranks at once from the index."""
         self._follower.require_ready()
-        where = {period.id: (board, period) for board in boards for period in board.periods}
+        now = self._clock.now_us()
+        where = {
+            period.id: (board, period)
+            for board in boards
+            for window in board.window_names
+            if (period := board.current_period(window, now)) is not None
+        }
         rows = sorted(await self._ledger.rows_of_user(list(where), user_id), key=lambda row: row.period_id)
         found = await asyncio.gather(*(self._place(where[row.period_id][0], row) for row in rows))
         scores: list[UserScore] = []
@@ -144,25 +167,23 @@ class Reads:
 
         return await self._source.read(board, ranking, place, ("place", row.user_id, style))
 
-    def period_of(self, board: Board, selection: Selection) -> Period:
-        window = selection.window or board.windows[0]
-        if window not in board.windows:
-            raise Invalid(
-                "window_not_available",
-                f"This board has the windows {', '.join(board.windows)}.",
-                field="window",
-                rule=f"one of {', '.join(board.windows)}",
-            )
-        if selection.period in {None, "current"}:
-            period = board.current_period(window, self._clock.now_us())
-        else:
-            assert selection.period is not None
-            period = board.period_named(selection.period)
-        if period is None:
-            raise NotFound("period_not_found", f"The board has no period {selection.period!r}.", field="period")
-        return period
+    async def _read(
+        self, board: Board, selection: Selection, ask: Callable[[Ranks, Ranking], Awaitable[T]], question: Hashable
+    ) -> Shown[T]:
+        """From the index while a period goes on, and from the final ranks once it has them."""
+        for _ in range(ATTEMPTS):
+            period, ranking = await self._target(board, selection)
+            if period.is_final:
+                return Shown(await ask(self._ledger.seasons.finals, ranking), degraded=False)
+            try:
+                return await self._source.read(board, ranking, lambda ranks: ask(ranks, ranking), question)  # noqa: B023
+            except Stale:
+                # It became final a moment ago.
+                await self._boards.reload()
+                board = self._boards.by_id(board.id)
+        raise Unavailable("catching_up", "The board is being changed. Try again in a moment.")
 
-    def _ranking(self, board: Board, selection: Selection) -> Ranking:
+    async def _target(self, board: Board, selection: Selection) -> tuple[Period, Ranking]:
         self._follower.require_ready()
         segment = selection.segment or GLOBAL
         if segment not in board.segments:
@@ -172,17 +193,27 @@ class Reads:
                 field="segment",
                 rule=f"one of {', '.join(board.segments)}",
             )
-        return board.ranking(self.period_of(board, selection).id, segment)
+        period = await self._seasons.period(board, selection.window, selection.period)
+        if period.state is PeriodState.PRUNED:
+            raise NotFound(
+                "period_pruned",
+                f"The final ranks of {period.name!r} were kept for {board.keep_periods_days} days.",
+                field="period",
+            )
+        return period, board.ranking(period.id, segment)
 
-
-async def _not_ranked(ranks: Ranks, ranking: Ranking, user_id: str) -> NotFound:
-    if await ranks.is_outside(ranking, user_id):
-        return NotFound(
-            "user_not_ranked",
-            f"User {user_id!r} has a score, and the board ranks only the best {ranking.capacity}.",
-            field="userId",
-        )
-    return NotFound("user_not_found", f"User {user_id!r} has no score on this board.", field="userId")
+    async def _not_ranked(self, ranks: Ranks, ranking: Ranking, user_id: str) -> NotFound:
+        outside = await ranks.is_outside(ranking, user_id)
+        if not outside and ranking.capacity is not None:
+            # A buffered board's index does not hear of everybody.
+            outside = bool(await self._ledger.rows_of_user([ranking.period_id], user_id))
+        if outside:
+            return NotFound(
+                "user_not_ranked",
+                f"User {user_id!r} has a score, and the board ranks only the best {ranking.capacity}.",
+                field="userId",
+            )
+        return NotFound("user_not_found", f"User {user_id!r} has no score on this board.", field="userId")
 
 
 def number_friends(places: Sequence[Place], style: RankStyle) -> list[Friend]:

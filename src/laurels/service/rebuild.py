@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from msgspec import Struct
 
 from laurels.core.board import Board, Ranking
-from laurels.errors import Unavailable
+from laurels.errors import Stale, Unavailable
 from laurels.ports import Held, Index, Row
 from laurels.service.healing import Healer
 
@@ -33,7 +33,7 @@ class Rebuilt(Struct, frozen=True):
 async def rebuild_board(index: Index, healer: Healer, board: Board) -> AsyncIterator[Rebuilt]:
     """Tells now and then how far it is, and at the end of each ranking what differed."""
     for period in board.periods:
-        comparison = _Comparison(index, board.ranking(period.id))
+        comparison = _Comparison(index, board.ranking(period.id), reduced=board.is_reduced)
         building = asyncio.create_task(healer.build(board, board.ranking(period.id), comparison.watch))
         try:
             while not building.done():
@@ -41,6 +41,9 @@ async def rebuild_board(index: Index, healer: Healer, board: Board) -> AsyncIter
                 if not building.done():
                     yield Rebuilt(board.uuid, period.name, comparison.rows, None, (), done=False)
             await building
+        except Stale:
+            # It became final meanwhile: it has no ranking any more.
+            continue
         finally:
             building.cancel()
         users = tuple(comparison.users[:MAX_EXAMPLES])
@@ -50,8 +53,9 @@ async def rebuild_board(index: Index, healer: Healer, board: Board) -> AsyncIter
 class _Comparison:
     """Looks at the live ranking as the ledger's rows go by on their way to the new one."""
 
-    def __init__(self, index: Index, ranking: Ranking) -> None:
+    def __init__(self, index: Index, ranking: Ranking, *, reduced: bool) -> None:
         self._index = index
+        self._reduced = reduced
         self._ranking = ranking
         self.rows = 0
         self.users: list[str] = []
@@ -76,7 +80,9 @@ class _Comparison:
                 return
             capped = self._ranking.capacity is not None
             differing = [
-                row for row, found in zip(differing, held, strict=True) if not _same(row, found, capped=capped)
+                row
+                for row, found in zip(differing, held, strict=True)
+                if not _same(row, found, capped=capped, reduced=self._reduced)
             ]
             await asyncio.sleep(POLL_S if differing else 0)
         self.users += [row.user_id for row in differing]
@@ -86,9 +92,10 @@ class _Comparison:
         return None if self._missing else len(self.users)
 
 
-def _same(row: Row, held: Held | None, *, capped: bool) -> bool:
+def _same(row: Row, held: Held | None, *, capped: bool, reduced: bool) -> bool:
     if held is None:
-        return row.standing is None
+        # A buffered board's index does not hear of those who can't be ranked.
+        return row.standing is None or reduced
     if held.version != row.version:
         return held.version > row.version
     if held.score is None:

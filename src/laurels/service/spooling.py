@@ -12,8 +12,9 @@ from msgspec import Struct
 from laurels.core.board import Board
 from laurels.errors import LaurelsError
 from laurels.metrics import EVENTS, SPOOL, SPOOLED
-from laurels.ports import Event, Ledger, Recorded, Spool
+from laurels.ports import Event, Recorded, Spool
 from laurels.service.follower import Follower
+from laurels.service.recorder import Recorder
 
 log = structlog.get_logger()
 
@@ -40,9 +41,9 @@ _decoder = msgspec.msgpack.Decoder(_Kept)
 
 
 class Spooler:
-    def __init__(self, spool: Spool, ledger: Ledger, follower: Follower, board_of: Callable[[int], Board]) -> None:
+    def __init__(self, spool: Spool, recorder: Recorder, follower: Follower, board_of: Callable[[int], Board]) -> None:
         self._spool = spool
-        self._ledger = ledger
+        self._recorder = recorder
         self._follower = follower
         self._board_of = board_of
         self._replaying: asyncio.Task[None] | None = None
@@ -102,8 +103,7 @@ class Spooler:
         items = await self._spool.peek(REPLAY_EVENTS)
         if not items:
             return
-        events = [self._event(_decoder.decode(item)) for item in items]
-        records = await self._ledger.record(events)
+        events, records = await self._recorder.record([self._event(_decoder.decode(item)) for item in items])
         await self._follower.apply(
             (event.board, change.row)
             for event, record in zip(events, records, strict=True)
@@ -114,6 +114,8 @@ class Spooler:
             if record.outcome is Recorded.CONFLICT:
                 # Its sender is gone; the first stays, as always.
                 log.warning("spooled_event_conflicts", board=event.board.uuid, event_id=event.event_id)
+            elif not event.board.periods_at(event.at):
+                log.warning("spooled_event_late", board=event.board.uuid, event_id=event.event_id)
         await self._spool.drop(len(items))
         SPOOL.set(self.waiting)
         log.info("replayed", events=len(items), waiting=self.waiting)
@@ -128,4 +130,5 @@ class Spooler:
             stamped=kept.stamped,
             received_at=kept.received_at,
             metadata=kept.metadata,
+            acknowledged=True,
         )

@@ -11,10 +11,11 @@ from msgspec import Struct
 from laurels.core.board import Board, Status
 from laurels.core.ids import new_event_id
 from laurels.core.instants import to_datetime
-from laurels.core.limits import AHEAD_US, METADATA_BYTES, METADATA_DEPTH
+from laurels.core.limits import AHEAD_US, DAY_US, METADATA_BYTES, METADATA_DEPTH
 from laurels.core.scores import Standing
+from laurels.core.windows import Period
 from laurels.errors import Conflict, Invalid, LaurelsError
-from laurels.ports import Act, Clock, Event, Ledger, Placement, Recorded
+from laurels.ports import Act, Change, Clock, Event, Ledger, Placement, Recorded
 from laurels.service.access import Caller
 from laurels.service.batcher import Batcher, Written
 from laurels.service.follower import Follower
@@ -47,22 +48,54 @@ class RankState(StrEnum):
     OUTSIDE_CAPACITY = "outside_capacity"
     REMOVED = "removed"
     CATCHING_UP = "catching_up"
+    # The board is buffered: its ranking hears of it within flushMs.
+    BUFFERED = "buffered"
+    # A repetition of what was counted in a period that is final by now.
+    PERIOD_OVER = "period_over"
     # The score itself is still on its way to the ledger.
     SPOOLED = "spooled"
 
 
-class Accepted(Struct, frozen=True):
-    """The user's score and rank in the board's first window once the event was recorded."""
+class Counted(Struct, frozen=True):
+    """What a user has in one period once the event was recorded."""
 
-    outcome: Recorded
-    event_id: str
-    user_id: str
+    period: Period
     score: float | None
     previous_score: float | None
     rank: int | None
     previous_rank: int | None
     rank_state: RankState
+
+
+class Accepted(Struct, frozen=True):
+    """What became of an event. `counted`: in the order of the board's windows. `late`: windows that did not take it.
+
+    `score`, `rank` and so on are those of the first of the board's windows that took it.
+    """
+
+    outcome: Recorded
+    event_id: str
+    user_id: str
+    counted: tuple[Counted, ...]
+    late: tuple[str, ...]
+    rank_state: RankState
     updated_at: int
+
+    @property
+    def score(self) -> float | None:
+        return self.counted[0].score if self.counted else None
+
+    @property
+    def previous_score(self) -> float | None:
+        return self.counted[0].previous_score if self.counted else None
+
+    @property
+    def rank(self) -> int | None:
+        return self.counted[0].rank if self.counted else None
+
+    @property
+    def previous_rank(self) -> int | None:
+        return self.counted[0].previous_rank if self.counted else None
 
 
 class Submissions:
@@ -114,12 +147,15 @@ class Submissions:
 
 def _require_open(board: Board, now: int) -> None:
     status = board.status_at(now)
-    if status in _CLOSED:
+    # The late events of an ended board are taken until its grace time is over.
+    if status in _CLOSED and not (status is Status.ENDED and board.open_periods):
         code, what = _CLOSED[status]
         raise Conflict(code, f"Board {board.uuid!r} {what}.")
 
 
 def _check(board: Board, submission: Submission, now: int) -> Event:
+    if submission.at is None and board.status_at(now) is Status.ENDED:
+        raise Conflict("board_ended", f"Board {board.uuid!r} takes only late scores, with a timestamp before its end.")
     score = exact_score(submission.score)
     if (board.min_score is not None and score < board.min_score) or (
         board.max_score is not None and score > board.max_score
@@ -173,6 +209,14 @@ def _check_time(board: Board, at: int, now: int) -> int:
             field="timestamp",
             rule="1970-01-01T00:00:00Z <= timestamp <= now + 5 min",
         )
+    if board.keep_events_days is not None and at < now - board.keep_events_days * DAY_US:
+        raise Invalid(
+            "timestamp_out_of_range",
+            f"The board keeps events for {board.keep_events_days} days, and can't know any more whether this one came "
+            "before.",
+            field="timestamp",
+            rule=f"timestamp >= now - {board.keep_events_days} days",
+        )
     if (board.start_at is not None and at < board.start_at) or (board.end_at is not None and at >= board.end_at):
         raise Invalid(
             "outside_board_time",
@@ -187,7 +231,7 @@ def canonical_metadata(metadata: dict[str, Any] | None) -> str | None:
     """Equal metadata give equal texts. Raises if it is over its limits."""
     if metadata is None:
         return None
-    encoded = b"" if _is_deeper(metadata, METADATA_DEPTH) else msgspec.json.encode(metadata, order="sorted")
+    encoded = b"" if is_deeper(metadata, METADATA_DEPTH) else msgspec.json.encode(metadata, order="sorted")
     if not encoded or len(encoded) > METADATA_BYTES:
         raise Invalid(
             "metadata_too_large",
@@ -198,12 +242,12 @@ def canonical_metadata(metadata: dict[str, Any] | None) -> str | None:
     return encoded.decode()
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
+def is_deeper(value: Any, levels: int) -> bool:
     """Looks no deeper than it has to, so that no nesting is too much for it."""
     if not isinstance(value, dict | list):
         return False
     children = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(each, levels - 1) for each in children)
+    return levels == 0 or any(is_deeper(each, levels - 1) for each in children)
 
 
 def _answer(event: Event, written: Written | LaurelsError) -> Accepted | LaurelsError:
@@ -216,34 +260,50 @@ def _answer(event: Event, written: Written | LaurelsError) -> Accepted | Laurels
             "payload. The first stays.",
             field="eventId",
         )
-    if written.record.outcome is Recorded.SPOOLED:
-        return Accepted(
-            outcome=Recorded.SPOOLED,
-            event_id=event.event_id,
-            user_id=event.user_id,
-            score=None,
-            previous_score=None,
-            rank=None,
-            previous_rank=None,
-            rank_state=RankState.SPOOLED,
-            updated_at=event.received_at,
+    # The board as it was recorded: periods may have been closed since the event was checked.
+    event = written.event
+    board = event.board
+    if written.record.outcome is Recorded.LATE:
+        return Conflict(
+            "period_closed",
+            f"No period of board {board.uuid!r} takes scores of {to_datetime(event.at).isoformat()} any more: they are "
+            f"taken up to {board.grace_s} s after a reset.",
+            field="timestamp",
         )
-    main = {period.id for period in event.board.periods if period.window == event.board.windows[0]}
-    changes = written.record.changes
-    change = next((each for each in changes if each.row.period_id in main), changes[0])
-    placement = written.placements.get(change.row.period_id)
-    standing = change.row.standing
-    before = change.before.standing if change.before else None
+    spooled = written.record.outcome is Recorded.SPOOLED
+    taken = {period.window for period in board.periods_at(event.at)}
+    changes = {change.row.period_id: change for change in written.record.changes}
+    counted = [
+        _counted(board, period, change, written.placements.get(period.id))
+        for window in board.window_names
+        for period in board.periods_at(event.at)
+        if period.window == window and (change := changes.get(period.id)) is not None
+    ]
+    state = RankState.SPOOLED if spooled else counted[0].rank_state if counted else RankState.PERIOD_OVER
     return Accepted(
         outcome=written.record.outcome,
         event_id=event.event_id,
         user_id=event.user_id,
+        counted=tuple(counted),
+        late=() if spooled else tuple(window for window in board.window_names if window not in taken),
+        rank_state=state,
+        updated_at=event.received_at,
+    )
+
+
+def _counted(board: Board, period: Period, change: Change, placement: Placement | None) -> Counted:
+    standing = change.row.standing
+    before = change.before.standing if change.before else None
+    state = _rank_state(standing, placement)
+    if state is RankState.CATCHING_UP and board.flush_ms is not None:
+        state = RankState.BUFFERED
+    return Counted(
+        period=period,
         score=standing.score if standing else None,
         previous_score=before.score if before else None,
         rank=placement.after if placement else None,
         previous_rank=placement.before if placement else None,
-        rank_state=_rank_state(standing, placement),
-        updated_at=event.received_at,
+        rank_state=state,
     )
 
 

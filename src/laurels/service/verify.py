@@ -7,7 +7,7 @@ catch up before it counts.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Hashable, Iterator
+from collections.abc import AsyncIterator, Hashable, Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -51,15 +51,19 @@ class Checked(Struct, frozen=True):
 
 async def verify_board(ledger: Ledger, index: Index, board: Board) -> AsyncIterator[Checked]:
     """Check every user of a board. Memory: a key for each user."""
-    seen = {period.id: _Seen(await _revision(index, board.ranking(period.id)), []) for period in board.periods}
+    periods = board.open_periods
+    seen = {period.id: _Seen(await _revision(index, board.ranking(period.id)), []) for period in periods}
     async for chunk in ledger.refold(board):
-        differences = [each for user in chunk for each in _check_rows(board, user)]
-        for period in board.periods:
+        # Those that were closed since are final soon, and those that were made since are for the next time.
+        still_open = {period.id for period in chunk[0].periods}
+        periods = tuple(period for period in periods if period.id in still_open)
+        differences = [each for user in chunk for each in _check_rows(board, periods, user)]
+        for period in periods:
             rows = {user.user_id: row for user in chunk for row in user.rows if row.period_id == period.id}
             differences += await _check_index(index, board, period, chunk, rows)
             seen[period.id].add(board, period, chunk)
         yield Checked(len(chunk), differences)
-    for period in board.periods:
+    for period in periods:
         yield Checked(0, await _check_order(index, board, period, seen[period.id]))
 
 
@@ -89,9 +93,14 @@ class _Seen(Struct):
         ]
 
 
-def _check_rows(board: Board, user: Refolded) -> Iterator[Difference]:
+def _grace_s(board: Board) -> float:
+    """A buffered board's ranking hears of a row this much later."""
+    return GRACE_S + (board.flush_ms or 0) / 1000
+
+
+def _check_rows(board: Board, periods: Sequence[Period], user: Refolded) -> Iterator[Difference]:
     rows = {row.period_id: row for row in user.rows}
-    for period in board.periods:
+    for period in periods:
         row, fresh = rows.get(period.id), user.fresh.get(period.id)
         stored = row.standing if row else None
         if stored == fresh:
@@ -107,8 +116,12 @@ async def _check_index(
     waited = 0.0
     while True:
         held = dict(zip(rows, await index.held(ranking, list(rows)), strict=True))
-        behind = [user for user, row in rows.items() if (h := held[user]) is None or h.version < row.version]
-        if not behind or waited >= GRACE_S:
+        behind = [
+            user
+            for user, row in rows.items()
+            if ((h := held[user]) is None and not board.is_reduced) or (h is not None and h.version < row.version)
+        ]
+        if not behind or waited >= _grace_s(board):
             break
         await asyncio.sleep(POLL_S)
         waited += POLL_S
@@ -118,6 +131,9 @@ async def _check_index(
         if row is None or (found is not None and found.version > row.version):
             continue
         fresh = user.fresh.get(period.id)
+        if found is None and board.is_reduced:
+            # It was not sent, for it can't be ranked; the order check knows who must be.
+            continue
         fault = _index_fault(row, fresh, found, capped=board.capacity is not None)
         if fault is not None:
             differences.append(
@@ -146,7 +162,7 @@ async def _check_order(index: Index, board: Board, period: Period, seen: _Seen) 
     if ranked == wanted:
         return []
     # What was committed while the ledger was read has to arrive in the index within this time.
-    await asyncio.sleep(GRACE_S)
+    await asyncio.sleep(_grace_s(board))
     if await index.revision(ranking) != seen.revision:
         return []
     places = {user: number for number, user in enumerate(ranked, 1)}

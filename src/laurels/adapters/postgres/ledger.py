@@ -1,4 +1,4 @@
-"""The Ledger on PostgreSQL. What it does is in scores.py, registry.py and ranks.py; here is how it is called."""
+"""The Ledger on PostgreSQL. What it does is in scores.py, registry.py, seasons.py and ranks.py; here it is called."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
@@ -6,11 +6,15 @@ from typing import NamedTuple
 import asyncpg
 
 from laurels.adapters.postgres import registry, scores
+from laurels.adapters.postgres.jobs import PostgresJobBook
+from laurels.adapters.postgres.outbox import PostgresOutbox
 from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.ranks import PostgresRanks
 from laurels.adapters.postgres.scores import LAST_SEQ, SQL
+from laurels.adapters.postgres.seasons import PostgresSeasons
 from laurels.adapters.sql_files import load_migrations
 from laurels.core.board import Board, Ranking
+from laurels.core.windows import Span
 from laurels.errors import Unavailable
 from laurels.ports import Act, Clock, Event, Key, Pod, Record, Refolded, Row, StoredEvent
 
@@ -23,6 +27,9 @@ class PostgresLedger:
         self._clock = clock
         self._pool = PostgresPool(url, max_connections)
         self._ranks = PostgresRanks(self._pool)
+        self.seasons = PostgresSeasons(self._pool)
+        self.jobs = PostgresJobBook(self._pool)
+        self.outbox = PostgresOutbox(self._pool)
 
     async def open(self) -> list[str]:
         await self._pool.open()
@@ -86,7 +93,12 @@ class PostgresLedger:
         return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_changes"], first, limit)))
 
     async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
-        return await self._pool.scan(lambda c: scores.best_rows(c, ranking, limit))
+        async def read(connection: Connection) -> list[Row]:
+            rows = await scores.best_rows(connection, ranking, limit)
+            await scores.need_live(connection, ranking.period_id)
+            return rows
+
+        return await self._pool.scan(read)
 
     async def rows_of_user(self, period_ids: Sequence[int], user_id: str) -> list[Row]:
         return scores.read_rows(
@@ -138,19 +150,26 @@ class PostgresLedger:
         now = self._clock.now_us()
         return await self._pool.write(lambda c: registry.revoke_key(c, key_id, now), repeat=False)
 
-    async def create_board(self, board: Board) -> Board:
-        return await self._pool.write(lambda c: registry.create_board(c, board), repeat=False)
+    async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
+        return await self._pool.write(lambda c: registry.create_board(c, board, spans), repeat=False)
 
-    async def update_board(self, board: Board) -> Board:
-        return await self._pool.write(lambda c: registry.update_board(c, board), repeat=False)
+    async def update_board(self, board: Board, spans: Sequence[Span] = (), free_from: int | None = None) -> Board:
+        return await self._pool.write(lambda c: registry.update_board(c, board, spans, free_from), repeat=False)
+
+    async def latest_event_ahead(self, board_id: int, of: int) -> int | None:
+        latest = await self._pool.read(lambda c: c.fetchval(SQL["latest_event_ahead"], board_id, of))
+        return None if latest is None else int(latest)
 
     async def boards(self) -> list[Board]:
         return await self._pool.scan_together(registry.boards)
 
     async def _rows_page(self, period_id: int, after: str) -> list[Row]:
-        return scores.read_rows(
-            await self._pool.scan(lambda c: c.fetch(SQL["rows_page"], period_id, after, CHUNK_ROWS))
-        )
+        async def read(connection: Connection) -> list[Row]:
+            rows = scores.read_rows(await connection.fetch(SQL["rows_page"], period_id, after, CHUNK_ROWS))
+            await scores.need_live(connection, period_id)
+            return rows
+
+        return await self._pool.scan(read)
 
     async def _events_page(
         self, query: str, bounds: tuple[object, ...], after: tuple[int, int]

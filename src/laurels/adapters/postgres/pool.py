@@ -7,7 +7,7 @@ and nothing is prepared beforehand, for two calls may meet two different servers
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -33,6 +33,8 @@ PROBE_TIMEOUT_S = 2.0
 # What a game waits for, and what looks through many rows.
 CALL_TIMEOUT_S = 5.0
 SCAN_TIMEOUT_S = 60.0
+# What sorts a whole period, once, when it ends.
+SORT_TIMEOUT_S = 600.0
 # How long a lost connection or a restart is waited for within one call; and how often a lost ledger is tried again.
 PATIENCE_S = 2.0
 TRY_EVERY_S = 0.25
@@ -109,6 +111,32 @@ class PostgresPool:
     async def scan_together(self, work: Work[T]) -> T:
         """Run statements that see one moment."""
         return await self._persist(work, SCAN_TIMEOUT_S, repeat=True, transaction="repeatable_read")
+
+    async def stream(self, query: str, *values: object, chunk: int) -> AsyncIterator[list[asyncpg.Record]]:
+        """Run a query that may sort for long, and give its rows in chunks, all of one moment.
+
+        Not repeated: whoever asked knows where to go on.
+        """
+        if self._failing:
+            await self._probe()
+        try:
+            connection = await self._acquire()
+            pool = self._pool
+            assert pool is not None, "it gave the connection"
+            try:
+                async with connection.transaction(readonly=True):
+                    await connection.execute(f"SET LOCAL statement_timeout = '{int(SORT_TIMEOUT_S)}s'")
+                    cursor = await connection.cursor(query, *values)
+                    while rows := await cursor.fetch(chunk, timeout=SORT_TIMEOUT_S):
+                        yield rows
+            except (*LOST, asyncio.CancelledError):
+                connection.terminate()
+                raise
+            finally:
+                await pool.release(connection, timeout=ACQUIRE_TIMEOUT_S)
+        except LOST as error:
+            await self._lost(error)
+            raise _unavailable() from error
 
     async def write(self, work: Work[T], *, repeat: bool, statements: int = 2) -> T:
         """Run statements all or nothing. `repeat`: doing it twice has the same effect as once."""

@@ -2,9 +2,10 @@
 -- `score * $sign` orders by what is better: the sign is -1 where higher is better; likewise for times.
 
 -- name: record
-SELECT * FROM record_events($1::bigint[], $2::text[], $3::text[], $4::double precision[], $5::bigint[], $6::boolean[],
-                            $7::bigint[], $8::text[], $9::int[], $10::bigint[], $11::text[], $12::double precision[],
-                            $13::text[], $14::bigint[], $15::text[], $16::double precision[]);
+SELECT * FROM record_events($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::double precision[], $6::bigint[],
+                            $7::boolean[], $8::bigint[], $9::text[], $10::boolean[], $11::int[], $12::bigint[],
+                            $13::text[], $14::double precision[], $15::text[], $16::bigint[], $17::text[],
+                            $18::double precision[]);
 
 -- name: remove_user
 SELECT period_id, user_id, score, achieved_at, total::text, moved, version
@@ -31,13 +32,14 @@ WHERE user_id IS NOT NULL AND (xact = ANY ($1::bigint[]) OR (xact >= $2 AND xact
 -- name: rows_of_users
 SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.moved, s.version
 FROM unnest($1::bigint[], $2::text[]) AS c (board_id, user_id)
-JOIN periods p ON p.board_id = c.board_id
+JOIN periods p ON p.board_id = c.board_id AND p.state IN ('open', 'closed')
 JOIN scores s ON s.period_id = p.id AND s.user_id = c.user_id;
 
 -- name: count_changes
-SELECT count(*) FROM (
+SELECT CASE WHEN EXISTS (SELECT FROM facts WHERE name = 'pruned_xact' AND value::bigint >= $1) THEN $2
+ELSE (SELECT count(*) FROM (
     SELECT FROM events WHERE xact >= $1 AND xact < pg_snapshot_xmax(pg_current_snapshot())::text::bigint LIMIT $2
-) AS changes;
+) AS changes) END;
 
 -- name: rows_page
 SELECT period_id, user_id, score, achieved_at, total::text, moved, version FROM scores
@@ -74,13 +76,15 @@ SELECT user_id FROM (SELECT DISTINCT user_id FROM events
                      WHERE board_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3) AS of_events
 UNION
 SELECT user_id FROM (SELECT DISTINCT user_id FROM scores
-                     WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1) AND user_id > $2
+                     WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open')
+                       AND user_id > $2
                      ORDER BY user_id LIMIT $3) AS of_scores
 ORDER BY user_id LIMIT $3;
 
 -- name: rows_between
 SELECT period_id, user_id, score, achieved_at, total::text, moved, version FROM scores
-WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1) AND user_id BETWEEN $2 AND $3 ORDER BY user_id;
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id BETWEEN $2 AND $3
+ORDER BY user_id;
 
 -- name: events_between
 SELECT user_id, score, at FROM events
@@ -169,25 +173,49 @@ UPDATE keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL RETURNI
 
 -- name: insert_board
 INSERT INTO boards (uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public,
-                    windows, segments, start_at, end_at, archived_at, created_at, revision, metadata)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+                    windows, segments, start_at, end_at, archived_at, created_at, revision, metadata,
+                    grace_s, flush_ms, rewards, keep_events_days, keep_periods_days)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
 ON CONFLICT (uuid) DO NOTHING RETURNING id;
 
 -- name: update_board
-UPDATE boards SET name = $1, capacity = $2, min_score = $3, max_score = $4, public = $5, start_at = $6, end_at = $7,
-                  archived_at = $8, metadata = $9, revision = revision + 1
-WHERE id = $10 AND revision = $11 RETURNING id;
+UPDATE boards SET name = $1, capacity = $2, min_score = $3, max_score = $4, public = $5, windows = $6, start_at = $7,
+                  end_at = $8, archived_at = $9, metadata = $10, grace_s = $11, flush_ms = $12, rewards = $13,
+                  keep_events_days = $14, keep_periods_days = $15, revision = revision + 1
+WHERE id = $16 AND revision = $17 RETURNING id;
 
 -- name: boards
 SELECT id, uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public, windows, segments,
-       start_at, end_at, archived_at, created_at, revision, metadata
+       start_at, end_at, archived_at, created_at, revision, metadata, grace_s, flush_ms, rewards, keep_events_days,
+       keep_periods_days
 FROM boards ORDER BY id;
 
 -- name: insert_period
 INSERT INTO periods (board_id, window_name, name, start_at, end_at) VALUES ($1, $2, $3, $4, $5) RETURNING id;
 
--- name: periods
-SELECT board_id, id, window_name, name, start_at, end_at FROM periods ORDER BY id;
+-- name: update_period
+UPDATE periods SET start_at = $1, end_at = $2, state = $3, terms = $4 WHERE id = $5 AND state IN ('open', 'closed');
+
+-- name: live_periods
+SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE state IN ('open', 'closed') ORDER BY start_at NULLS FIRST, id;
+
+-- name: open_periods_of
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE board_id = $1 AND state = 'open' ORDER BY start_at NULLS FIRST, id;
+
+-- name: lock_board
+SELECT pg_advisory_xact_lock(1279348562, $1::bigint::int);
+
+-- name: latest_event_ahead
+SELECT max(at) FROM events WHERE board_id = $1 AND at >= $2 AND at > received_at;
+
+-- name: bases_between
+SELECT period_id, user_id, score, achieved_at, total, moved FROM bases
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id BETWEEN $2 AND $3;
+
+-- name: need_live
+SELECT state IN ('open', 'closed') FROM periods WHERE id = $1;
 
 -- name: lock_schema
 SELECT pg_advisory_xact_lock(7236458137);

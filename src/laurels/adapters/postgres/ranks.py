@@ -1,12 +1,12 @@
 """Ranks straight from SQL, for when the index can't be asked. Every read looks through the whole period, in one
-transaction that sees one moment.
+transaction that sees one moment, in which the period was not frozen.
 """
 
 from collections.abc import Sequence
 
 from laurels.adapters.numbering import number_places
-from laurels.adapters.postgres.pool import Connection, PostgresPool
-from laurels.adapters.postgres.scores import SQL, signs
+from laurels.adapters.postgres.pool import Connection, PostgresPool, T, Work
+from laurels.adapters.postgres.scores import SQL, need_live, signs
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import bucket_edges, decile_offsets
 from laurels.ports import Distribution, Found, Page, Place
@@ -16,11 +16,18 @@ class PostgresRanks:
     def __init__(self, pool: PostgresPool) -> None:
         self._pool = pool
 
+    async def _read(self, ranking: Ranking, work: Work[T]) -> T:
+        async def read(connection: Connection) -> T:
+            await need_live(connection, ranking.period_id)
+            return await work(connection)
+
+        return await self._pool.scan_together(read)
+
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
-        return await self._pool.scan_together(lambda c: _page(c, ranking, offset, limit, style))
+        return await self._read(ranking, lambda c: _page(c, ranking, offset, limit, style))
 
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
-        return await self._pool.scan_together(lambda c: _find(c, ranking, user_id, style))
+        return await self._read(ranking, lambda c: _find(c, ranking, user_id, style))
 
     async def around(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
         async def read(connection: Connection) -> Page | None:
@@ -30,11 +37,11 @@ class PostgresRanks:
             first = max(0, found.place.rank - 1 - above)
             return await _page(connection, ranking, first, found.place.rank + below - first, style)
 
-        return await self._pool.scan_together(read)
+        return await self._read(ranking, read)
 
     async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
-        rows = await self._pool.scan_together(
-            lambda c: c.fetch(SQL["ranks_places"], ranking.period_id, *signs(ranking), list(user_ids))
+        rows = await self._read(
+            ranking, lambda c: c.fetch(SQL["ranks_places"], ranking.period_id, *signs(ranking), list(user_ids))
         )
         found = {
             row["user_id"]: Place(row["user_id"], row["score"], row["achieved_at"], row[style.value])
@@ -44,17 +51,17 @@ class PostgresRanks:
         return [found.get(user_id) for user_id in user_ids]
 
     async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
-        return await self._pool.scan_together(lambda c: _distribution(c, ranking, buckets))
+        return await self._read(ranking, lambda c: _distribution(c, ranking, buckets))
 
     async def count(self, ranking: Ranking) -> int:
-        return await self._pool.scan(lambda c: _total(c, ranking))
+        return await self._read(ranking, lambda c: _total(c, ranking))
 
     async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
         async def read(connection: Connection) -> bool:
             rows = await connection.fetch(SQL["rows_of_user"], [ranking.period_id], user_id)
             return bool(rows) and await _find(connection, ranking, user_id, RankStyle.ORDINAL) is None
 
-        return await self._pool.scan_together(read)
+        return await self._read(ranking, read)
 
 
 async def _total(connection: Connection, ranking: Ranking) -> int:

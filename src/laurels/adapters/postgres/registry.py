@@ -1,12 +1,22 @@
 """Pods, keys and boards in PostgreSQL: plain functions, each the work of one transaction."""
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from laurels.adapters.postgres.pool import Connection
 from laurels.adapters.postgres.scores import SQL
-from laurels.adapters.sql_ledger import insert_values, read_board, update_values
+from laurels.adapters.sql_ledger import (
+    changed_periods,
+    events_ahead,
+    insert_values,
+    read_board,
+    read_period,
+    update_values,
+    with_periods,
+)
 from laurels.core.board import Board
-from laurels.core.windows import Period, span_at
+from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
 from laurels.ports import Key, Pod, Role
 
@@ -23,7 +33,7 @@ async def create_pod(connection: Connection, pod: Pod) -> Pod:
 
 
 async def create_key(connection: Connection, key: Key) -> None:
-    await _need_pod(connection, key.pod_id)
+    await need_pod(connection, key.pod_id)
     inserted = await connection.fetchrow(
         SQL["insert_key"], key.key_id, key.pod_id, key.role.value, key.label, key.digest, key.created_at
     )
@@ -49,38 +59,47 @@ async def revoke_key(connection: Connection, key_id: str, now_us: int) -> bool:
     return revoked is not None
 
 
-async def create_board(connection: Connection, board: Board) -> Board:
-    await _need_pod(connection, board.pod_id)
+async def create_board(connection: Connection, board: Board, spans: Sequence[Span]) -> Board:
+    await need_pod(connection, board.pod_id)
     board_id = await connection.fetchval(SQL["insert_board"], *insert_values(board))
     if board_id is None:
         raise Conflict("board_exists", f"The UUID {board.uuid!r} is taken. Choose another.", field="UUID")
     await connection.execute(SQL["registry_changed"])
-    periods = []
-    for window in board.windows:
-        span = span_at(window, board.created_at)
-        period_id = await connection.fetchval(SQL["insert_period"], board_id, window, span.name, span.start, span.end)
-        periods.append(Period(period_id, window, span.name, span.start, span.end))
-    return replace(board, id=board_id, periods=tuple(periods))
+    return await _add_periods(connection, replace(board, id=board_id), spans)
 
 
-async def update_board(connection: Connection, board: Board) -> Board:
+async def update_board(connection: Connection, board: Board, spans: Sequence[Span], free_from: int | None) -> Board:
+    await connection.execute(SQL["lock_board"], board.id)
+    if free_from is not None and await connection.fetchval(SQL["latest_event_ahead"], board.id, free_from) is not None:
+        raise events_ahead()
     updated = await connection.fetchrow(SQL["update_board"], *update_values(board))
     if updated is None:
         raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")
     await connection.execute(SQL["registry_changed"])
-    return replace(board, revision=board.revision + 1)
+    await connection.executemany(SQL["update_period"], changed_periods(board))
+    return await _add_periods(connection, replace(board, revision=board.revision + 1), spans)
 
 
 async def boards(connection: Connection) -> list[Board]:
     periods: dict[int, list[Period]] = {}
-    for board_id, *columns in await connection.fetch(SQL["periods"]):
-        periods.setdefault(board_id, []).append(Period(*columns))
+    for board_id, *columns in await connection.fetch(SQL["live_periods"]):
+        periods.setdefault(board_id, []).append(read_period(columns))
     return [
         read_board(tuple(columns), tuple(periods.get(columns[0], ())))
         for columns in await connection.fetch(SQL["boards"])
     ]
 
 
-async def _need_pod(connection: Connection, pod_id: str) -> None:
+async def _add_periods(connection: Connection, board: Board, spans: Sequence[Span]) -> Board:
+    added = []
+    for span in spans:
+        period_id = await connection.fetchval(
+            SQL["insert_period"], board.id, span.window, span.name, span.start, span.end
+        )
+        added.append(Period(period_id, span.window, span.name, span.start, span.end))
+    return with_periods(board, added)
+
+
+async def need_pod(connection: Connection, pod_id: str) -> None:
     if await connection.fetchrow(SQL["find_pod"], pod_id) is None:
         raise NotFound("pod_not_found", f"There is no pod {pod_id!r}.", field="podId")

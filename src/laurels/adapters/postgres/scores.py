@@ -10,11 +10,11 @@ import asyncpg
 
 from laurels.adapters.postgres.pool import Connection
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import compare, refold_users
+from laurels.adapters.sql_ledger import compare, read_period, refold_users, stale
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Order, Ties
 from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, spell_total
-from laurels.errors import NotFound
+from laurels.errors import NotFound, Stale
 from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredEvent
 
 SQL = load_queries("laurels.adapters.postgres")
@@ -33,9 +33,12 @@ async def record(connection: Connection, events: Sequence[Event]) -> list[Record
         for number, event in enumerate(events, 1)
         for period in event.board.periods_at(event.at)
     ]
-    found = await connection.fetch(
+    found = await _fetch_stale(
+        connection,
+        events,
         SQL["record"],
         [event.board.id for event in events],
+        [event.board.revision for event in events],
         [event.event_id for event in events],
         [event.user_id for event in events],
         [event.score for event in events],
@@ -43,6 +46,7 @@ async def record(connection: Connection, events: Sequence[Event]) -> list[Record
         [event.stamped for event in events],
         [event.received_at for event in events],
         [event.metadata for event in events],
+        [event.is_stored for event in events],
         [number for number, _, _ in places],
         [period_id for _, period_id, _ in places],
         [event.user_id for _, _, event in places],
@@ -57,10 +61,21 @@ async def record(connection: Connection, events: Sequence[Event]) -> list[Record
     for columns in found:
         number, accepted, *old = columns[:7]
         event = events[number - 1]
-        outcomes[number] = Recorded.ACCEPTED if accepted else compare(event, *old)
+        # A new event that is not to be stored has none before it.
+        before = Recorded.LATE if old[0] is None else compare(event, *old)
+        outcomes[number] = Recorded.ACCEPTED if accepted else before
         change = _change(columns[7], event.user_id, columns[8:13], columns[13:18])
         changes.setdefault(number, []).extend([] if change is None else [change])
     return [Record(outcomes[number], tuple(changes[number])) for number in range(1, len(events) + 1)]
+
+
+async def _fetch_stale(connection: Connection, events: Sequence[Event], statement: str, *values: Any) -> list[Any]:
+    try:
+        return await connection.fetch(statement, *values)
+    except asyncpg.PostgresError as error:
+        if error.sqlstate == "LRL02":
+            raise stale(events[0].board) from None
+        raise
 
 
 async def remove_user(connection: Connection, board: Board, user_id: str, act: Act) -> list[Row]:
@@ -82,9 +97,24 @@ async def refold(connection: Connection, board: Board, after: str, limit: int) -
     if not users:
         return []
     between = (board.id, users[0], users[-1])
+    periods = tuple(read_period(columns) for columns in await connection.fetch(SQL["open_periods_of"], board.id))
     rows = read_rows(await connection.fetch(SQL["rows_between"], *between))
+    bases = read_bases(await connection.fetch(SQL["bases_between"], *between))
     events = await connection.fetch(SQL["events_between"], *between)
-    return refold_users(board, users, rows, ((user_id, score, at) for user_id, score, at in events))
+    return refold_users(board, periods, users, rows, bases, ((user_id, score, at) for user_id, score, at in events))
+
+
+async def need_live(connection: Connection, period_id: int) -> None:
+    """The rows of a period that is frozen are gone, or on their way out: nobody may take what is left for the truth."""
+    if not await connection.fetchval(SQL["need_live"], period_id):
+        raise Stale("changed_meanwhile", "The period was frozen a moment ago. Try again.")
+
+
+def read_bases(found: Iterable[Any]) -> list[tuple[int, str, Standing]]:
+    return [
+        (period_id, user_id, Standing(score, achieved_at, total, moved))
+        for period_id, user_id, score, achieved_at, total, moved in found
+    ]
 
 
 def read_rows(found: Iterable[Any]) -> list[Row]:

@@ -115,10 +115,10 @@ class RedisIndex:
             await self._give_up(ranking, build_id)
             raise
 
-    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> Applied:
+    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:
         keys = self._keys_of(ranking)
         status, *rest = await self._run(
-            ranking, "apply", *_pack_rows(ranking, rows), _STYLES[style], keys.channel, self._publish
+            ranking, "apply", *_pack_rows(ranking, rows), _STYLES[style], keys.channel, self._publish, left_out
         )
         if status == b"behind":
             return Applied(None)

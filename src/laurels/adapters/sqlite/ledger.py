@@ -1,4 +1,4 @@
-"""The Ledger on SQLite. What it does is in scores.py and registry.py; here is where it runs."""
+"""The Ledger on SQLite. What it does is in scores.py, registry.py and seasons.py; here is where it runs."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -7,8 +7,12 @@ from pathlib import Path
 from laurels.adapters.file_lock import FileLock
 from laurels.adapters.sql_files import Migration, load_migrations
 from laurels.adapters.sqlite import registry, scores
+from laurels.adapters.sqlite.jobs import SqliteJobBook
+from laurels.adapters.sqlite.outbox import SqliteOutbox
+from laurels.adapters.sqlite.seasons import SqliteSeasons
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board, Ranking
+from laurels.core.windows import Span
 from laurels.errors import Unavailable
 from laurels.ports import Act, Clock, Event, Key, Pod, Record, Refolded, Row, StoredEvent
 
@@ -26,6 +30,9 @@ class SqliteLedger:
         self._clock = clock
         self._lock = FileLock(path.with_suffix(".lock"))
         self._threads = SqliteThreads(path)
+        self.seasons = SqliteSeasons(self._threads)
+        self.jobs = SqliteJobBook(self._threads)
+        self.outbox = SqliteOutbox(self._threads)
 
     async def open(self) -> list[str]:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
@@ -134,11 +141,14 @@ class SqliteLedger:
         now = self._clock.now_us()
         return await self._threads.write(lambda c: registry.revoke_key(c, key_id, now))
 
-    async def create_board(self, board: Board) -> Board:
-        return await self._threads.write(lambda c: registry.create_board(c, board))
+    async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
+        return await self._threads.write(lambda c: registry.create_board(c, board, spans))
 
-    async def update_board(self, board: Board) -> Board:
-        return await self._threads.write(lambda c: registry.update_board(c, board))
+    async def update_board(self, board: Board, spans: Sequence[Span] = (), free_from: int | None = None) -> Board:
+        return await self._threads.write(lambda c: registry.update_board(c, board, spans, free_from))
+
+    async def latest_event_ahead(self, board_id: int, of: int) -> int | None:
+        return await self._threads.read(lambda c: registry.latest_event_ahead(c, board_id, of))
 
     async def boards(self) -> list[Board]:
         return await self._threads.read(registry.boards)

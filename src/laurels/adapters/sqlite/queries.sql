@@ -86,13 +86,15 @@ SELECT user_id FROM (SELECT DISTINCT user_id FROM events
                      WHERE board_id = :board AND user_id > :after ORDER BY user_id LIMIT :limit)
 UNION
 SELECT user_id FROM (SELECT DISTINCT user_id FROM scores
-                     WHERE period_id IN (SELECT id FROM periods WHERE board_id = :board) AND user_id > :after
+                     WHERE period_id IN (SELECT id FROM periods WHERE board_id = :board AND state = 'open')
+                       AND user_id > :after
                      ORDER BY user_id LIMIT :limit)
 ORDER BY user_id LIMIT :limit;
 
 -- name: rows_between
 SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
-WHERE period_id IN (SELECT id FROM periods WHERE board_id = ?) AND user_id BETWEEN ? AND ? ORDER BY user_id;
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open') AND user_id BETWEEN ? AND ?
+ORDER BY user_id;
 
 -- name: events_between
 SELECT user_id, score, at FROM events
@@ -107,7 +109,7 @@ UPDATE events SET voided_by = ? WHERE board_id = ? AND user_id = ? AND voided_by
 
 -- name: board_rows_of_user
 SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
-WHERE period_id IN (SELECT id FROM periods WHERE board_id = ?) AND user_id = ?;
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open') AND user_id = ?;
 
 -- name: insert_pod
 INSERT INTO pods (pod_id, name, created_at) VALUES (?, ?, ?) ON CONFLICT (pod_id) DO NOTHING;
@@ -131,22 +133,46 @@ UPDATE keys SET revoked_at = ? WHERE key_id = ? AND revoked_at IS NULL;
 
 -- name: insert_board
 INSERT INTO boards (uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public,
-                    windows, segments, start_at, end_at, archived_at, created_at, revision, metadata)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                    windows, segments, start_at, end_at, archived_at, created_at, revision, metadata,
+                    grace_s, flush_ms, rewards, keep_events_days, keep_periods_days)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (uuid) DO NOTHING RETURNING id;
 
 -- name: update_board
-UPDATE boards SET name = ?, capacity = ?, min_score = ?, max_score = ?, public = ?, start_at = ?, end_at = ?,
-                  archived_at = ?, metadata = ?, revision = revision + 1
+UPDATE boards SET name = ?, capacity = ?, min_score = ?, max_score = ?, public = ?, windows = ?, start_at = ?,
+                  end_at = ?, archived_at = ?, metadata = ?, grace_s = ?, flush_ms = ?, rewards = ?,
+                  keep_events_days = ?, keep_periods_days = ?, revision = revision + 1
 WHERE id = ? AND revision = ?;
 
 -- name: boards
 SELECT id, uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public, windows, segments,
-       start_at, end_at, archived_at, created_at, revision, metadata
+       start_at, end_at, archived_at, created_at, revision, metadata, grace_s, flush_ms, rewards, keep_events_days,
+       keep_periods_days
 FROM boards ORDER BY id;
 
 -- name: insert_period
 INSERT INTO periods (board_id, window_name, name, start_at, end_at) VALUES (?, ?, ?, ?, ?) RETURNING id;
 
--- name: periods
-SELECT board_id, id, window_name, name, start_at, end_at FROM periods ORDER BY id;
+-- name: update_period
+UPDATE periods SET start_at = ?, end_at = ?, state = ?, terms = ? WHERE id = ? AND state IN ('open', 'closed');
+
+-- name: live_periods
+SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE state IN ('open', 'closed') ORDER BY start_at, id;
+
+-- name: open_periods_of
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE board_id = ? AND state = 'open' ORDER BY start_at, id;
+
+-- name: revision_of
+SELECT revision FROM boards WHERE id = ?;
+
+-- name: latest_event_ahead
+SELECT max(at) FROM events WHERE board_id = ? AND at >= ? AND at > received_at;
+
+-- name: bases_between
+SELECT period_id, user_id, score, achieved_at, total, moved FROM bases
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open') AND user_id BETWEEN ? AND ?;
+
+-- name: delete_bases
+DELETE FROM bases WHERE user_id = ? AND period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open');

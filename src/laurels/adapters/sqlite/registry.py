@@ -1,13 +1,22 @@
 """Pods, keys and boards in SQLite: plain functions, each the work of one transaction."""
 
 import sqlite3
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from laurels.adapters.sql_ledger import insert_values, read_board, update_values
+from laurels.adapters.sql_ledger import (
+    changed_periods,
+    events_ahead,
+    insert_values,
+    read_board,
+    read_period,
+    update_values,
+    with_periods,
+)
 from laurels.adapters.sqlite.scores import SQL
 from laurels.core.board import Board
-from laurels.core.windows import Period, span_at
+from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
 from laurels.ports import Key, Pod, Role
 
@@ -34,7 +43,7 @@ def pods(connection: sqlite3.Connection) -> list[Pod]:
 
 
 def create_key(connection: sqlite3.Connection, key: Key) -> None:
-    _need_pod(connection, key.pod_id)
+    need_pod(connection, key.pod_id)
     inserted = connection.execute(
         SQL["insert_key"], (key.key_id, key.pod_id, key.role, key.label, key.digest, key.created_at)
     )
@@ -60,38 +69,48 @@ def revoke_key(connection: sqlite3.Connection, key_id: str, now_us: int) -> bool
     return bool(revoked)
 
 
-def create_board(connection: sqlite3.Connection, board: Board) -> Board:
-    _need_pod(connection, board.pod_id)
+def create_board(connection: sqlite3.Connection, board: Board, spans: Sequence[Span]) -> Board:
+    need_pod(connection, board.pod_id)
     inserted = connection.execute(SQL["insert_board"], insert_values(board)).fetchone()
     if inserted is None:
         raise Conflict("board_exists", f"The UUID {board.uuid!r} is taken. Choose another.", field="UUID")
     connection.execute(SQL["registry_changed"])
-    (board_id,) = inserted
-    periods = []
-    for window in board.windows:
-        span = span_at(window, board.created_at)
-        (period_id,) = connection.execute(
-            SQL["insert_period"], (board_id, window, span.name, span.start, span.end)
-        ).fetchone()
-        periods.append(Period(period_id, window, span.name, span.start, span.end))
-    return replace(board, id=board_id, periods=tuple(periods))
+    return _add_periods(connection, replace(board, id=inserted[0]), spans)
 
 
-def update_board(connection: sqlite3.Connection, board: Board) -> Board:
+def update_board(connection: sqlite3.Connection, board: Board, spans: Sequence[Span], free_from: int | None) -> Board:
+    if free_from is not None and latest_event_ahead(connection, board.id, free_from) is not None:
+        raise events_ahead()
     updated = connection.execute(SQL["update_board"], update_values(board))
     if not updated.rowcount:
         raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")
     connection.execute(SQL["registry_changed"])
-    return replace(board, revision=board.revision + 1)
+    connection.executemany(SQL["update_period"], changed_periods(board))
+    return _add_periods(connection, replace(board, revision=board.revision + 1), spans)
 
 
 def boards(connection: sqlite3.Connection) -> list[Board]:
     periods: dict[int, list[Period]] = {}
-    for board_id, *columns in connection.execute(SQL["periods"]):
-        periods.setdefault(board_id, []).append(Period(*columns))
+    for board_id, *columns in connection.execute(SQL["live_periods"]):
+        periods.setdefault(board_id, []).append(read_period(columns))
     return [read_board(columns, tuple(periods.get(columns[0], ()))) for columns in connection.execute(SQL["boards"])]
 
 
-def _need_pod(connection: sqlite3.Connection, pod_id: str) -> None:
+def latest_event_ahead(connection: sqlite3.Connection, board_id: int, of: int) -> int | None:
+    (latest,) = connection.execute(SQL["latest_event_ahead"], (board_id, of)).fetchone()
+    return None if latest is None else int(latest)
+
+
+def _add_periods(connection: sqlite3.Connection, board: Board, spans: Sequence[Span]) -> Board:
+    added = []
+    for span in spans:
+        (period_id,) = connection.execute(
+            SQL["insert_period"], (board.id, span.window, span.name, span.start, span.end)
+        ).fetchone()
+        added.append(Period(period_id, span.window, span.name, span.start, span.end))
+    return with_periods(board, added)
+
+
+def need_pod(connection: sqlite3.Connection, pod_id: str) -> None:
     if connection.execute(SQL["find_pod"], (pod_id,)).fetchone() is None:
         raise NotFound("pod_not_found", f"There is no pod {pod_id!r}.", field="podId")

@@ -37,7 +37,12 @@ CREATE TABLE boards (
     archived_at INTEGER,
     created_at  INTEGER NOT NULL,
     revision    INTEGER NOT NULL,
-    metadata    TEXT            -- JSON object
+    metadata    TEXT,           -- JSON object
+    grace_s     INTEGER NOT NULL DEFAULT 60,
+    flush_ms    INTEGER,
+    rewards     TEXT NOT NULL DEFAULT '[]',  -- JSON list
+    keep_events_days  INTEGER,
+    keep_periods_days INTEGER
 ) STRICT;
 
 CREATE TABLE periods (
@@ -47,8 +52,17 @@ CREATE TABLE periods (
     name        TEXT NOT NULL,
     start_at    INTEGER,
     end_at      INTEGER,
+    state       TEXT NOT NULL DEFAULT 'open',  -- open, closed, frozen, pruned
+    terms       TEXT,                          -- JSON: what the final ranks are made with, from `closed` on
+    total_users INTEGER,
+    frozen_at   INTEGER,
+    swept       INTEGER NOT NULL DEFAULT 0,    -- 1: its rows in `scores` are gone, for `finals` stands in their place
     UNIQUE (board_id, name)
 ) STRICT;
+
+CREATE INDEX periods_of_window ON periods (board_id, window_name, start_at);
+CREATE INDEX periods_live ON periods (board_id) WHERE state IN ('open', 'closed');
+CREATE INDEX periods_unswept ON periods (frozen_at) WHERE state = 'frozen' AND swept = 0;
 
 -- Every accepted submission, once. A voided event no longer counts and its id stays taken.
 CREATE TABLE events (
@@ -66,6 +80,8 @@ CREATE TABLE events (
 ) STRICT;
 
 CREATE INDEX events_by_user ON events (board_id, user_id);
+-- Events that were ahead of the server's clock when they came: the only ones that can lie beyond a reset moved to now.
+CREATE INDEX events_ahead ON events (board_id, at) WHERE at > received_at;
 
 -- The fold of a user's events in a period. score NULL: removed; the version stays as a guard.
 CREATE TABLE scores (
@@ -95,6 +111,85 @@ CREATE TABLE acts (
 CREATE TABLE counters (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The final ranks of frozen periods; `place` is the ordinal one.
+CREATE TABLE finals (
+    period_id   INTEGER NOT NULL REFERENCES periods (id),
+    place       INTEGER NOT NULL,
+    user_id     TEXT NOT NULL,
+    score       REAL NOT NULL,
+    achieved_at INTEGER NOT NULL,
+    competition INTEGER NOT NULL,
+    dense       INTEGER NOT NULL,
+    PRIMARY KEY (period_id, place)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX finals_by_user ON finals (user_id, period_id);
+
+-- Prizes that were won. `prize` is JSON.
+CREATE TABLE grants (
+    period_id  INTEGER NOT NULL REFERENCES periods (id),
+    place      INTEGER NOT NULL,
+    reward     TEXT NOT NULL,
+    user_id    TEXT NOT NULL,
+    rank       INTEGER NOT NULL,
+    score      REAL NOT NULL,
+    prize      TEXT NOT NULL,
+    granted_at INTEGER NOT NULL,
+    claimed_at INTEGER,
+    claimed_by TEXT,
+    PRIMARY KEY (period_id, place, reward)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX grants_by_user ON grants (user_id, period_id);
+
+-- Where the messages of a pod go. The secret signs them.
+CREATE TABLE webhooks (
+    pod_id     TEXT PRIMARY KEY REFERENCES pods (pod_id),
+    url        TEXT NOT NULL,
+    secret     TEXT NOT NULL,
+    created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- What others are to be told. due_at NULL: not before its period is frozen.
+CREATE TABLE outbox (
+    id           INTEGER PRIMARY KEY,
+    message_id   TEXT NOT NULL UNIQUE,
+    pod_id       TEXT NOT NULL REFERENCES pods (pod_id),
+    period_id    INTEGER NOT NULL,
+    kind         TEXT NOT NULL,
+    body         TEXT NOT NULL,
+    created_at   INTEGER NOT NULL,
+    due_at       INTEGER,
+    attempts     INTEGER NOT NULL DEFAULT 0,
+    error        TEXT,
+    delivered_at INTEGER
+) STRICT;
+
+CREATE INDEX outbox_due ON outbox (due_at) WHERE delivered_at IS NULL;
+CREATE INDEX outbox_held ON outbox (period_id) WHERE due_at IS NULL;
+
+-- What is done now and then: who does it, and what came of the last run.
+CREATE TABLE jobs (
+    name        TEXT PRIMARY KEY,
+    owner       TEXT,
+    started_at  INTEGER NOT NULL,
+    finished_at INTEGER,
+    result      TEXT,
+    error       TEXT,
+    runs        INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- What the events of a user in an open period added up to that are not kept any more.
+CREATE TABLE bases (
+    period_id   INTEGER NOT NULL REFERENCES periods (id),
+    user_id     TEXT NOT NULL,
+    score       REAL NOT NULL,
+    achieved_at INTEGER NOT NULL,
+    total       TEXT,
+    moved       INTEGER NOT NULL,
+    PRIMARY KEY (period_id, user_id)
 ) STRICT, WITHOUT ROWID;
 
 -- `ledger_id`: a name for this ledger, so that an index never mixes it up with another.

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import compare, refold_users
+from laurels.adapters.sql_ledger import compare, read_period, refold_users, stale
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Ties
 from laurels.core.scores import Standing, fold
@@ -17,6 +17,10 @@ LAST_SEQ = 2**63 - 1
 
 
 def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Record]:
+    for board in {event.board.id: event.board for event in events}.values():
+        (revision,) = connection.execute(SQL["revision_of"], (board.id,)).fetchone()
+        if revision != board.revision:
+            raise stale(board)
     before: dict[tuple[int, str], Row | None] = {}
     standings: dict[tuple[int, str], Standing | None] = {}
     outcomes: list[Recorded] = []
@@ -35,7 +39,7 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
 
 
 def remove_user(connection: sqlite3.Connection, board: Board, user_id: str, act: Act) -> list[Row]:
-    rows = _read_rows(connection.execute(SQL["board_rows_of_user"], (board.id, user_id)))
+    rows = read_rows(connection.execute(SQL["board_rows_of_user"], (board.id, user_id)))
     inserted = connection.execute(
         SQL["insert_act"], (board.id, act.act_id, act.kind, user_id, act.by, act.at)
     ).fetchone()
@@ -44,13 +48,14 @@ def remove_user(connection: sqlite3.Connection, board: Board, user_id: str, act:
     if all(row.standing is None for row in rows):
         raise NotFound("user_not_found", f"User {user_id!r} has no score on this board.", field="userId")
     connection.execute(SQL["void_user_events"], (inserted[0], board.id, user_id))
+    connection.execute(SQL["delete_bases"], (user_id, board.id))
     before = {(row.period_id, row.user_id): row for row in rows}
     after = _write_rows(connection, before, dict.fromkeys(before))
     return [row for row in after.values() if row is not None]
 
 
 def rows_page(connection: sqlite3.Connection, period_id: int, after: str, limit: int) -> list[Row]:
-    return _read_rows(connection.execute(SQL["rows_page"], (period_id, after, limit)))
+    return read_rows(connection.execute(SQL["rows_page"], (period_id, after, limit)))
 
 
 def last_version(connection: sqlite3.Connection) -> int:
@@ -58,7 +63,7 @@ def last_version(connection: sqlite3.Connection) -> int:
 
 
 def changed_rows(connection: sqlite3.Connection, since: int, limit: int) -> list[Row]:
-    return _read_rows(connection.execute(SQL["changed_rows"], (since, limit)))
+    return read_rows(connection.execute(SQL["changed_rows"], (since, limit)))
 
 
 def count_changed(connection: sqlite3.Connection, since: int, limit: int) -> int:
@@ -66,14 +71,17 @@ def count_changed(connection: sqlite3.Connection, since: int, limit: int) -> int
 
 
 def rows_of_user(connection: sqlite3.Connection, period_ids: Sequence[int], user_id: str) -> list[Row]:
-    rows = _read_rows(connection.execute(SQL["rows_of_user"], (str(list(period_ids)), user_id)))
+    rows = read_rows(connection.execute(SQL["rows_of_user"], (str(list(period_ids)), user_id)))
     return [row for row in rows if row.standing is not None]
 
 
 def best_rows(connection: sqlite3.Connection, ranking: Ranking, limit: int) -> list[Row]:
+    return read_rows(connection.execute(best_rows_statement(ranking), (ranking.period_id, limit)))
+
+
+def best_rows_statement(ranking: Ranking) -> str:
     ties = "latest" if ranking.ties is Ties.LATEST else "earliest"
-    statement = SQL[f"best_rows_{ranking.order}_{ties}"]
-    return _read_rows(connection.execute(statement, (ranking.period_id, limit)))
+    return SQL[f"best_rows_{ranking.order}_{ties}"]
 
 
 def user_events(
@@ -107,11 +115,19 @@ def refold(connection: sqlite3.Connection, board: Board, after: str, limit: int)
     if not users:
         return []
     between = (board.id, users[0], users[-1])
-    rows = _read_rows(connection.execute(SQL["rows_between"], between))
-    return refold_users(board, users, rows, connection.execute(SQL["events_between"], between))
+    periods = tuple(read_period(columns) for columns in connection.execute(SQL["open_periods_of"], (board.id,)))
+    rows = read_rows(connection.execute(SQL["rows_between"], between))
+    bases = [
+        (period_id, user_id, Standing(score, achieved_at, total, bool(moved)))
+        for period_id, user_id, score, achieved_at, total, moved in connection.execute(SQL["bases_between"], between)
+    ]
+    return refold_users(board, periods, users, rows, bases, connection.execute(SQL["events_between"], between))
 
 
 def _insert_event(connection: sqlite3.Connection, event: Event) -> Recorded:
+    if not event.is_stored:
+        before = connection.execute(SQL["find_event"], (event.board.id, event.event_id)).fetchone()
+        return Recorded.LATE if before is None else compare(event, *before)
     inserted = connection.execute(
         SQL["insert_event"],
         (
@@ -172,7 +188,7 @@ def _row(
     return Row(period_id, user_id, standing, version)
 
 
-def _read_rows(found: Iterable[tuple[int, str, float | None, int, str | None, int, int]]) -> list[Row]:
+def read_rows(found: Iterable[tuple[int, str, float | None, int, str | None, int, int]]) -> list[Row]:
     return [_row(*columns) for columns in found]
 
 

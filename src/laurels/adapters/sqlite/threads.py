@@ -6,10 +6,10 @@ A connection never leaves its thread. Driver errors are translated here, once.
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from laurels.errors import Unavailable
 
@@ -39,6 +39,18 @@ class SqliteThreads:
         """Run `work` on a read thread, with one consistent view for all of its statements."""
         return await self._run(self._readers, lambda connection: _in_transaction(connection, "DEFERRED", work))
 
+    async def stream(self, statement: str, parameters: Sequence[object], chunk: int) -> AsyncIterator[list[Any]]:
+        """Run a query on a thread and a connection of its own, and give its rows in chunks."""
+        executor = ThreadPoolExecutor(1, "laurels-ledger-stream")
+        try:
+            cursor = await self._run(executor, lambda connection: connection.execute(statement, parameters))
+            while rows := await self._run(executor, lambda _: cursor.fetchmany(chunk)):
+                yield rows
+        finally:
+            # Not in the thread: whoever gave up must not wait for a sort.
+            executor.submit(self._close_connection)
+            executor.shutdown(wait=False)
+
     async def script(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` on the write thread; it handles its transactions itself."""
         return await self._run(self._writer, work)
@@ -65,6 +77,12 @@ class SqliteThreads:
             return work(self._connection())
         except sqlite3.Error as error:
             raise Unavailable("ledger_unavailable", f"The ledger can't do that now: {error}") from error
+
+    def _close_connection(self) -> None:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is not None and connection in self._connections:
+            self._connections.remove(connection)
+            connection.close()
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)

@@ -1,13 +1,21 @@
-"""Pods and keys. All of it needs an admin key."""
+"""Pods, their keys and their webhooks. All of it needs an admin key."""
 
 from typing import Any
 
 from laurels.core.instants import to_datetime
 from laurels.errors import Invalid
-from laurels.http.answers import KeyAnswer, KeysAnswer, NewKeyAnswer, PodAnswer, PodsAnswer
+from laurels.http.answers import (
+    KeyAnswer,
+    KeysAnswer,
+    NewKeyAnswer,
+    NewWebhookAnswer,
+    PodAnswer,
+    PodsAnswer,
+    WebhookAnswer,
+)
 from laurels.http.call import Call
-from laurels.http.requests import KeyRequest, KeysQuery, NoQuery, PodRequest
-from laurels.ports import Pod, Role
+from laurels.http.requests import KeyRequest, KeysQuery, NoQuery, PodRequest, WebhookRequest
+from laurels.ports import Pod, Role, Webhook
 
 
 async def post_pod(call: Call[NoQuery, PodRequest]) -> PodAnswer:
@@ -55,6 +63,34 @@ async def delete_key(call: Call[NoQuery, None]) -> KeysAnswer:
     """Revoke a key: it stops working at once. Gives the keys that remain"""
     await call.laurels.access.revoke_key(call.path("podId"), call.path("keyId"))
     return await _keys(call, digests=False)
+
+
+async def put_webhook(call: Call[NoQuery, WebhookRequest]) -> NewWebhookAnswer:
+    """Set where a pod is told of period ends and rewards
+
+    Messages are POSTed as JSON, at least once and signed as standardwebhooks.com says, and repeated until the receiver
+    answers with 2xx. A new address gets a new secret.
+    """
+    webhook = await call.laurels.webhooks.put(call.path("podId"), call.body.url)
+    return NewWebhookAnswer(
+        pod_id=webhook.pod_id, url=webhook.url, created_at=to_datetime(webhook.created_at), secret=webhook.secret
+    )
+
+
+async def get_webhook(call: Call[NoQuery, None]) -> WebhookAnswer:
+    """Where a pod is told of period ends and rewards"""
+    return _webhook(await call.laurels.webhooks.get(call.path("podId")))
+
+
+async def delete_webhook(call: Call[NoQuery, None]) -> WebhookAnswer:
+    """Tell a pod no more; messages that wait are given up"""
+    webhook = await call.laurels.webhooks.get(call.path("podId"))
+    await call.laurels.webhooks.delete(call.path("podId"))
+    return _webhook(webhook)
+
+
+def _webhook(webhook: Webhook) -> WebhookAnswer:
+    return WebhookAnswer(pod_id=webhook.pod_id, url=webhook.url, created_at=to_datetime(webhook.created_at))
 
 
 async def _keys(call: Call[Any, None], *, digests: bool) -> KeysAnswer:

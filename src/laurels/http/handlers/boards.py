@@ -1,19 +1,27 @@
 """Boards: create, list, read, change, archive."""
 
 import asyncio
-from datetime import datetime
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from laurels.core.board import GLOBAL, Board, Status
-from laurels.core.instants import LAST_US, to_datetime, to_us
-from laurels.core.windows import WINDOWS, Period
+from laurels.core.instants import to_datetime
+from laurels.core.windows import Window
 from laurels.errors import Invalid, Unavailable
-from laurels.http.answers import BoardAnswer, BoardsAnswer, PeriodAnswer, PeriodsAnswer
+from laurels.http.answers import BoardAnswer, BoardsAnswer
+from laurels.http.board_parts import (
+    read_instant,
+    read_rewards,
+    read_windows,
+    show_moment,
+    show_period,
+    show_rewards,
+    show_windows,
+)
 from laurels.http.call import Call
 from laurels.http.decode import decode_cursor, encode_cursor
-from laurels.http.requests import BoardChange, BoardRequest, BoardsQuery, NoQuery
+from laurels.http.requests import BoardChange, BoardRequest, BoardsQuery, NoQuery, WindowBody
 from laurels.service.submit import canonical_metadata, exact_score
 
 
@@ -25,7 +33,7 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
     """
     body = call.body
     pod_id = call.caller.require_pod(body.pod_id)
-    _check_choices("windows", body.windows, WINDOWS, "window_not_available")
+    windows = read_windows(body.windows)
     _check_choices("segments", body.segments, (GLOBAL,), "segment_not_available")
     canonical_metadata(body.metadata)
     board = Board(
@@ -40,12 +48,17 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
         min_score=_bound(body.min_score, "minScore"),
         max_score=_bound(body.max_score, "maxScore"),
         public=body.public,
-        windows=tuple(body.windows),
+        windows=windows,
         segments=tuple(body.segments),
-        start_at=None if body.start_time is None else _instant(body.start_time, "startTime"),
-        end_at=None if body.end_time is None else _instant(body.end_time, "endTime"),
+        start_at=None if body.start_time is None else read_instant(body.start_time, "startTime"),
+        end_at=None if body.end_time is None else read_instant(body.end_time, "endTime"),
         created_at=0,
         metadata=body.metadata,
+        grace_s=body.grace_seconds,
+        flush_ms=body.flush_ms,
+        rewards=read_rewards(body.rewards, windows),
+        keep_events_days=body.keep_events_days,
+        keep_periods_days=body.keep_periods_days,
     )
     return await _answer(call, await call.laurels.boards.create(board, call.idempotency_key))
 
@@ -70,17 +83,12 @@ async def get_board(call: Call[NoQuery, None]) -> BoardAnswer:
     return await _answer(call, call.board)
 
 
-async def get_periods(call: Call[NoQuery, None]) -> PeriodsAnswer:
-    """A board's periods"""
-    board = call.board
-    return PeriodsAnswer(uuid=board.uuid, periods=[_period(period) for period in board.periods])
-
-
 async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
     """Change a board
 
     Only the fields that are sent change; null removes a limit. `status` moves forward by hand: ACTIVE starts a
-    scheduled board now, ENDED ends it now, ARCHIVED puts it away. Rule, order, ties, windows and segments stay.
+    scheduled board now, ENDED ends it now, ARCHIVED puts it away. Rule, order, ties and segments stay; windows may be
+    added at the end of the list, and count from the answer on.
     """
     board = call.board
     body = call.body
@@ -90,11 +98,19 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
         "capacity": body.capacity,
         "public": body.public,
         "metadata": body.metadata,
+        "grace_s": body.grace_seconds,
+        "flush_ms": body.flush_ms,
+        "keep_events_days": body.keep_events_days,
+        "keep_periods_days": body.keep_periods_days,
+        "windows": _added(board, body.windows),
     }
+    if body.rewards is not UNSET:
+        windows = board.windows if sent["windows"] is UNSET else sent["windows"]
+        sent["rewards"] = read_rewards(body.rewards, windows)
     if body.metadata is not UNSET:
         canonical_metadata(body.metadata)
     for name, field, moment in (("start_at", "startTime", body.start_time), ("end_at", "endTime", body.end_time)):
-        sent[name] = moment if moment is UNSET or moment is None else _instant(moment, field)
+        sent[name] = moment if moment is UNSET or moment is None else read_instant(moment, field)
     for name, field, score in (("min_score", "minScore", body.min_score), ("max_score", "maxScore", body.max_score)):
         sent[name] = score if score is UNSET or score is None else exact_score(score, field)
     fields = {name: value for name, value in sent.items() if value is not UNSET}
@@ -111,7 +127,7 @@ async def delete_board(call: Call[NoQuery, None]) -> BoardAnswer:
 async def _answer(call: Call[Any, Any], board: Board) -> BoardAnswer:
     laurels = call.laurels
     now = laurels.clock.now_us()
-    current = (board.current_period(window, now) for window in board.windows)
+    current = (board.current_period(window, now) for window in board.window_names)
     return BoardAnswer(
         uuid=board.uuid,
         pod_id=board.pod_id,
@@ -121,15 +137,20 @@ async def _answer(call: Call[Any, Any], board: Board) -> BoardAnswer:
         order=board.order,
         ties=board.ties,
         capacity=board.capacity,
-        windows=list(board.windows),
+        windows=show_windows(board.windows),
         segments=list(board.segments),
-        periods=[_period(period) for period in current if period is not None],
-        start_time=_moment(board.start_at),
-        end_time=_moment(board.end_at),
+        periods=[show_period(board, period, now) for period in current if period is not None],
+        start_time=show_moment(board.start_at),
+        end_time=show_moment(board.end_at),
         min_score=board.min_score,
         max_score=board.max_score,
         public=board.public,
         metadata=board.metadata,
+        grace_seconds=board.grace_s,
+        flush_ms=board.flush_ms,
+        rewards=show_rewards(board.rewards),
+        keep_events_days=board.keep_events_days,
+        keep_periods_days=board.keep_periods_days,
         created_at=to_datetime(board.created_at),
         total_users=await _total_users(call, board),
     )
@@ -142,14 +163,19 @@ async def _total_users(call: Call[Any, Any], board: Board) -> int | None:
         return None
 
 
-def _period(period: Period) -> PeriodAnswer:
-    return PeriodAnswer(
-        window=period.window,
-        period=period.name,
-        start_time=_moment(period.start),
-        end_time=_moment(period.end),
-        next_reset=_moment(period.end),
-    )
+def _added(board: Board, sent: list[str | WindowBody] | UnsetType) -> tuple[Window, ...] | UnsetType:
+    """What is there stays, for it has counted; what comes after it is new."""
+    if sent is UNSET:
+        return UNSET
+    windows = read_windows(sent)
+    if windows[: len(board.windows)] != board.windows:
+        raise Invalid(
+            "immutable_field",
+            "The windows of a board stay as they are. Send them first, and what you add after them.",
+            field="windows",
+            rule=f"begins with {', '.join(board.window_names)}",
+        )
+    return windows
 
 
 def _check_choices(field: str, chosen: list[str], available: tuple[str, ...], code: str) -> None:
@@ -169,7 +195,6 @@ def _check_unchanged(board: Board, change: BoardChange) -> None:
         "rule": (change.rule, board.rule),
         "order": (change.order, board.order),
         "ties": (change.ties, board.ties),
-        "windows": (change.windows, list(board.windows)),
         "segments": (change.segments, list(board.segments)),
     }
     for field, (new, old) in sent.items():
@@ -181,19 +206,3 @@ def _check_unchanged(board: Board, change: BoardChange) -> None:
 
 def _bound(score: float | None, name: str) -> float | None:
     return None if score is None else exact_score(score, name)
-
-
-def _instant(moment: datetime, field: str) -> int:
-    us = to_us(moment)
-    if not 0 <= us <= LAST_US:
-        raise Invalid(
-            "timestamp_out_of_range",
-            f"{field} must lie between the years 1970 and 9999, in UTC.",
-            field=field,
-            rule="1970-01-01T00:00:00Z <= time <= 9999-12-31T23:59:59.999999Z",
-        )
-    return us
-
-
-def _moment(us: int | None) -> datetime | None:
-    return None if us is None else to_datetime(us)

@@ -2,7 +2,11 @@
 
 from collections.abc import AsyncIterator
 
-from laurels.http.answers import HealthAnswer, ReadyAnswer, RebuildLine, VerifyLine
+import msgspec
+
+from laurels.core.instants import to_datetime
+from laurels.http.answers import HealthAnswer, JobAnswer, JobsAnswer, ReadyAnswer, RebuildLine, VerifyLine
+from laurels.http.board_parts import show_moment
 from laurels.http.call import Answered, Call, Streamed, Text
 from laurels.http.requests import NoQuery, RebuildQuery
 from laurels.metrics import METRICS_TYPE, render_metrics
@@ -33,6 +37,24 @@ async def get_metrics(call: Call[NoQuery, None]) -> Text:
     """What it does, for Prometheus"""
     del call
     return Text(render_metrics(), METRICS_TYPE)
+
+
+async def get_jobs(call: Call[NoQuery, None]) -> JobsAnswer:
+    """What is done now and then, once for all servers, and what came of the last runs"""
+    return JobsAnswer(
+        jobs=[
+            JobAnswer(
+                job=run.name,
+                running=run.owner is not None,
+                runs=run.runs,
+                started_at=to_datetime(run.started_at),
+                finished_at=show_moment(run.finished_at),
+                result=None if run.result is None else msgspec.json.decode(run.result),
+                error=run.error,
+            )
+            for run in await call.laurels.jobs.runs()
+        ]
+    )
 
 
 async def post_rebuild(call: Call[RebuildQuery, None]) -> Streamed:

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from laurels.core.instants import to_datetime, to_us
 from laurels.errors import LaurelsError
-from laurels.http.answers import BatchAnswer, RemovedAnswer, ScoreAnswer, ScoreResult
+from laurels.http.answers import BatchAnswer, PeriodScore, RemovedAnswer, ScoreAnswer, ScoreResult
 from laurels.http.call import Answered, Call
 from laurels.http.decode import decode_body
 from laurels.http.problems import problem_of
 from laurels.http.requests import NoQuery, ScoreBatch, ScoreItem, ScoreUpdate
 from laurels.ports import Recorded
-from laurels.service.submit import Accepted, Submission
+from laurels.service.submit import Accepted, Counted, Submission
 
 # Taken, and not yet in the ledger.
 SPOOLED = 202
@@ -36,9 +36,9 @@ _named = msgspec.json.Decoder(_Named)
 async def put_score(call: Call[NoQuery, ScoreUpdate]) -> Answered[ScoreAnswer]:
     """Submit a score
 
-    Added, compared or set, as the board's rule says; creates the user's entry if it is missing. The answer comes
-    after the score is durable and ranked. Send an `eventId` (or an `Idempotency-Key`) to be able to repeat the call
-    safely: it is counted once.
+    Added, compared or set, as the board's rule says, in every window that its time falls into; creates the user's entry
+    if it is missing. The answer comes after the score is durable and ranked. Send an `eventId` (or an
+    `Idempotency-Key`) to be able to repeat the call safely: it is counted once.
 
     202: the ledger can't be reached, and the score is kept on this server's disk until it can.
     """
@@ -57,6 +57,8 @@ async def put_score(call: Call[NoQuery, ScoreUpdate]) -> Answered[ScoreAnswer]:
         event_id=accepted.event_id,
         duplicate=accepted.outcome is Recorded.DUPLICATE,
         rank_state=accepted.rank_state,
+        periods=[_period_score(counted) for counted in accepted.counted],
+        late_windows=list(accepted.late),
     )
     return Answered(answer, SPOOLED if accepted.outcome is Recorded.SPOOLED else 200)
 
@@ -120,6 +122,19 @@ def _result(accepted: Accepted) -> ScoreResult:
         rank=accepted.rank,
         event_id=accepted.event_id,
         rank_state=accepted.rank_state,
+        late_windows=list(accepted.late),
+    )
+
+
+def _period_score(counted: Counted) -> PeriodScore:
+    return PeriodScore(
+        window=counted.period.window,
+        period=counted.period.name,
+        score=counted.score,
+        rank=counted.rank,
+        previous_rank=counted.previous_rank,
+        previous_score=counted.previous_score,
+        rank_state=counted.rank_state,
     )
 
 

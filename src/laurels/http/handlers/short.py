@@ -12,7 +12,10 @@ TOP = 10
 
 
 async def post_short_score(call: Call[NoQuery, ShortScore]) -> Answered[ShortUser]:
-    """Add points to a user of the default board"""
+    """Add points to a user of the default board
+
+    The answer, and the other two calls, tell of its first window: this month.
+    """
     board = call.board
     event_id = call.body.event_id or call.idempotency_key
     submission = Submission(call.body.user_id, call.body.points, event_id=event_id)

@@ -36,7 +36,12 @@ CREATE TABLE boards (
     archived_at bigint,
     created_at  bigint NOT NULL,
     revision    bigint NOT NULL,
-    metadata    text            -- JSON object; text, for jsonb would change it
+    metadata    text,           -- JSON object; text, for jsonb would change it
+    grace_s     bigint NOT NULL,
+    flush_ms    bigint,
+    rewards     text NOT NULL,  -- JSON list
+    keep_events_days  bigint,
+    keep_periods_days bigint
 );
 
 CREATE TABLE periods (
@@ -46,8 +51,17 @@ CREATE TABLE periods (
     name        text NOT NULL,
     start_at    bigint,
     end_at      bigint,
+    state       text NOT NULL DEFAULT 'open',    -- open, closed, frozen, pruned
+    terms       text,                            -- JSON: what the final ranks are made with, from `closed` on
+    total_users bigint,
+    frozen_at   bigint,
+    swept       boolean NOT NULL DEFAULT false,  -- its rows in `scores` are gone, for `finals` stands in their place
     UNIQUE (board_id, name)
 );
+
+CREATE INDEX periods_of_window ON periods (board_id, window_name, start_at);
+CREATE INDEX periods_live ON periods (board_id) WHERE state IN ('open', 'closed');
+CREATE INDEX periods_unswept ON periods (frozen_at) WHERE state = 'frozen' AND NOT swept;
 
 -- Every accepted submission, once. A voided event no longer counts and its id stays taken. Boards and periods are never
 -- deleted, so the two large tables do without foreign keys, which would cost a look-up a row.
@@ -71,6 +85,9 @@ CREATE INDEX events_by_user ON events (board_id, user_id, seq);
 -- What was changed lately: see Ledger.position. New entries are always at its end.
 CREATE INDEX events_by_xact ON events (xact, seq);
 
+-- Events that were ahead of the server's clock when they came: the only ones that can lie beyond a reset moved to now.
+CREATE INDEX events_ahead ON events (board_id, at) WHERE at > received_at;
+
 -- The fold of a user's events in a period. score NULL: removed; the version stays as a guard.
 CREATE TABLE scores (
     period_id   bigint NOT NULL,
@@ -85,6 +102,86 @@ CREATE TABLE scores (
 ) WITH (fillfactor = 80);
 
 CREATE SEQUENCE versions;
+
+-- What the events of a user in an open period added up to that are not kept any more.
+CREATE TABLE bases (
+    period_id   bigint NOT NULL,
+    user_id     text COLLATE "C" NOT NULL,
+    score       double precision NOT NULL,
+    achieved_at bigint NOT NULL,
+    total       text,
+    moved       boolean NOT NULL,
+    PRIMARY KEY (period_id, user_id)
+);
+
+-- The final ranks of frozen periods; `place` is the ordinal one.
+CREATE TABLE finals (
+    period_id   bigint NOT NULL,
+    place       bigint NOT NULL,
+    user_id     text COLLATE "C" NOT NULL,
+    score       double precision NOT NULL,
+    achieved_at bigint NOT NULL,
+    competition bigint NOT NULL,
+    dense       bigint NOT NULL,
+    PRIMARY KEY (period_id, place)
+);
+
+CREATE INDEX finals_by_user ON finals (user_id, period_id);
+
+-- Prizes that were won. `prize` is JSON.
+CREATE TABLE grants (
+    period_id  bigint NOT NULL,
+    place      bigint NOT NULL,
+    reward     text COLLATE "C" NOT NULL,
+    user_id    text COLLATE "C" NOT NULL,
+    rank       bigint NOT NULL,
+    score      double precision NOT NULL,
+    prize      text NOT NULL,
+    granted_at bigint NOT NULL,
+    claimed_at bigint,
+    claimed_by text,
+    PRIMARY KEY (period_id, place, reward)
+);
+
+CREATE INDEX grants_by_user ON grants (user_id, period_id);
+
+-- Where the messages of a pod go. The secret signs them.
+CREATE TABLE webhooks (
+    pod_id     text COLLATE "C" PRIMARY KEY REFERENCES pods (pod_id),
+    url        text NOT NULL,
+    secret     text NOT NULL,
+    created_at bigint NOT NULL
+);
+
+-- What others are to be told. due_at NULL: not before its period is frozen.
+CREATE TABLE outbox (
+    id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    message_id   text COLLATE "C" NOT NULL UNIQUE,
+    pod_id       text COLLATE "C" NOT NULL REFERENCES pods (pod_id),
+    period_id    bigint NOT NULL,
+    kind         text NOT NULL,
+    body         text NOT NULL,
+    created_at   bigint NOT NULL,
+    due_at       bigint,
+    attempts     bigint NOT NULL DEFAULT 0,
+    error        text,
+    delivered_at bigint
+);
+
+CREATE INDEX outbox_due ON outbox (due_at) WHERE delivered_at IS NULL;
+CREATE INDEX outbox_held ON outbox (period_id) WHERE due_at IS NULL;
+
+-- What is done once for all servers: who does it until when, and what came of the last run.
+CREATE TABLE jobs (
+    name         text PRIMARY KEY,
+    owner        text,
+    leased_until timestamptz NOT NULL,
+    started_at   bigint NOT NULL,
+    finished_at  bigint,
+    result       text,
+    error        text,
+    runs         bigint NOT NULL
+);
 
 -- What people did to stored scores: who, what, when.
 CREATE TABLE acts (
@@ -125,14 +222,17 @@ $$;
 
 -- Stores and folds a batch: the whole of Ledger.record but the comparison of events that were there before, in one
 -- statement of the client. Each step takes its locks in the order of the keys, and the steps follow each other, so two
--- batches wait for each other in one direction only: events, new rows, rows.
+-- batches wait for each other in one direction only: boards, events, new rows, rows.
+--
+-- The error LRL02 says that a board is not as the caller knows it. Whoever changes one holds its lock alone (lock_board),
+-- so which periods an event counts in is decided by what the board is at its commit.
 --
 -- In: one element an event, numbered from 1, and one an event and period that it counts in (a place). `signs` is 1
--- where lower scores are better, else -1.
+-- where lower scores are better, else -1. An event that is not to be stored is only compared.
 -- Out: one row an event and period. Where `accepted` is false, `old_*` is the event that had the id before.
 CREATE FUNCTION record_events(
-    board_ids bigint[], event_ids text[], user_ids text[], event_scores double precision[], event_ats bigint[],
-    stamps boolean[], received bigint[], metadatas text[],
+    board_ids bigint[], revisions bigint[], event_ids text[], user_ids text[], event_scores double precision[],
+    event_ats bigint[], stamps boolean[], received bigint[], metadatas text[], stored boolean[],
     place_ns int[], place_periods bigint[], place_users text[], place_scores double precision[],
     place_amounts text[], place_ats bigint[], rules text[], signs double precision[]
 ) RETURNS TABLE (
@@ -147,21 +247,31 @@ DECLARE
     is_new boolean[];
     before_rows scores[];
 BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1279348562, b.board_id::int)
+    FROM (SELECT DISTINCT board_id FROM unnest(board_ids) AS k (board_id) ORDER BY board_id) AS b;
+    PERFORM FROM (SELECT DISTINCT board_id, revision FROM unnest(board_ids, revisions) AS k (board_id, revision)) AS k
+    JOIN boards b ON b.id = k.board_id WHERE b.revision <> k.revision;
+    IF FOUND THEN
+        RAISE EXCEPTION 'a board was changed' USING ERRCODE = 'LRL02';
+    END IF;
+
     -- 1. The events. Of two with the same id in one batch the first counts.
     -- They are numbered in the order of the batch and stored in the order of their keys.
     WITH input AS MATERIALIZED (
         SELECT i.*, nextval('event_seqs') AS seq
-        FROM unnest(board_ids, event_ids, user_ids, event_scores, event_ats, stamps, received, metadatas)
-            WITH ORDINALITY AS i (board_id, event_id, user_id, score, at, stamped, received_at, metadata, n)
+        FROM unnest(board_ids, event_ids, user_ids, event_scores, event_ats, stamps, received, metadatas, stored)
+            WITH ORDINALITY AS i (board_id, event_id, user_id, score, at, stamped, received_at, metadata, stored, n)
     ), inserted AS (
         INSERT INTO events AS e (seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata)
         SELECT i.seq, i.board_id, i.event_id, i.user_id, i.score, i.at, i.stamped, i.received_at, i.metadata
-        FROM input i ORDER BY i.board_id, i.event_id COLLATE "C", i.n
+        FROM input i WHERE i.stored ORDER BY i.board_id, i.event_id COLLATE "C", i.n
         ON CONFLICT (board_id, event_id) DO NOTHING
         RETURNING e.board_id, e.event_id
     ), numbered AS (
         SELECT i.n, i.board_id, i.event_id,
-               row_number() OVER (PARTITION BY i.board_id, i.event_id COLLATE "C" ORDER BY i.n) = 1 AS is_first
+               i.stored AND row_number() OVER (
+                   PARTITION BY i.board_id, i.event_id COLLATE "C", i.stored ORDER BY i.n
+               ) = 1 AS is_first
         FROM input i
     )
     SELECT array_agg(w.is_first AND d.event_id IS NOT NULL ORDER BY w.n) INTO is_new
@@ -239,7 +349,7 @@ BEGIN
     ORDER BY i.n, p.period_id;
 END $$;
 
--- Takes a user off a board: voids the events, clears the rows and gives them. Once an act; the second time it only gives
+-- Takes a user off a board: voids the events, clears the rows of open periods and gives them. Once an act; the second time it only gives
 -- the rows. The error LRL01 says that there is nothing to remove.
 CREATE FUNCTION remove_user(board bigint, act text, act_kind text, removed_user text, by_whom text, act_at bigint)
 RETURNS SETOF scores LANGUAGE plpgsql AS $$
@@ -248,26 +358,30 @@ DECLARE
     new_act bigint;
     ranked boolean;
 BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1279348562, board::int);
     INSERT INTO acts (board_id, act_id, kind, user_id, by_key, at)
     VALUES (board, act, act_kind, removed_user, by_whom, act_at)
     ON CONFLICT (board_id, act_id) DO NOTHING RETURNING id INTO new_act;
     IF new_act IS NOT NULL THEN
         SELECT coalesce(bool_or(locked.score IS NOT NULL), false) INTO ranked FROM (
             SELECT s.score FROM scores s
-            WHERE s.user_id = removed_user AND s.period_id IN (SELECT id FROM periods WHERE board_id = board)
+            WHERE s.user_id = removed_user AND s.period_id IN (SELECT id FROM periods WHERE board_id = board AND state = 'open')
             ORDER BY s.period_id FOR NO KEY UPDATE OF s
         ) AS locked;
         IF NOT ranked THEN
             RAISE EXCEPTION 'nothing to remove' USING ERRCODE = 'LRL01';
         END IF;
         UPDATE events SET voided_by = new_act WHERE board_id = board AND user_id = removed_user AND voided_by IS NULL;
+        -- After the events: whoever prunes them holds them until what they add up to is written.
+        DELETE FROM bases b
+        WHERE b.user_id = removed_user AND b.period_id IN (SELECT id FROM periods WHERE board_id = board AND state = 'open');
         UPDATE scores s
         SET score = NULL, achieved_at = NULL, total = NULL, moved = false, version = nextval('versions')
         WHERE s.user_id = removed_user AND s.score IS NOT NULL
-          AND s.period_id IN (SELECT id FROM periods WHERE board_id = board);
+          AND s.period_id IN (SELECT id FROM periods WHERE board_id = board AND state = 'open');
     END IF;
     RETURN QUERY
     SELECT s.* FROM scores s
-    WHERE s.user_id = removed_user AND s.period_id IN (SELECT id FROM periods WHERE board_id = board)
+    WHERE s.user_id = removed_user AND s.period_id IN (SELECT id FROM periods WHERE board_id = board AND state = 'open')
     ORDER BY s.period_id;
 END $$;

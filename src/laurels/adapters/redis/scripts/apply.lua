@@ -1,4 +1,4 @@
--- ARGV: rows, their times, style, channel, how to publish. Gives the ranks before and after each row.
+-- ARGV: rows, their times, style, channel, how to publish, how many were left out. Gives the ranks before and after each row.
 local rows, style = unpack_rows(ARGV[1], ARGV[2]), ARGV[3]
 if open(building) and (redis.call('HGET', META, 'b:epoch') ~= epoch_now()
                        or tonumber(redis.call('HGET', META, 'until')) < now_ms()) then
@@ -10,6 +10,7 @@ if building.id then
     for _, row in ipairs(rows) do
         take(building, row)
     end
+    building.out = building.out + tonumber(ARGV[6])
     trim(building)
     save(building)
 end
@@ -31,6 +32,8 @@ end
 for _, row in ipairs(rows) do
     take(live, row)
 end
+-- They are held nowhere, so they never leave this count; a refill that finds nobody else sets it right.
+live.out = live.out + tonumber(ARGV[6])
 trim(live)
 if live.late and not runs_low(live) then
     -- Others filled it up: the refill under way is not needed any more.

@@ -1,0 +1,97 @@
+"""Ranks of frozen periods, read by key from what a SQL ledger keeps of them. The queries are the ledger's."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
+
+from laurels.core.board import Ranking, RankStyle
+from laurels.core.distribution import bucket_edges, decile_offsets
+from laurels.core.order import Order
+from laurels.ports import Distribution, Final, Found, Page, Place
+
+
+class FinalRanks:
+    """`pages`: from a place on. `finds`: some users. `scores`: at some places, in any order. `totals`: how many."""
+
+    def __init__(
+        self,
+        pages: Callable[[int, int, int], Awaitable[list[Final]]],
+        finds: Callable[[int, Sequence[str]], Awaitable[list[Final]]],
+        scores: Callable[[int, Sequence[int]], Awaitable[dict[int, float]]],
+        totals: Callable[[int], Awaitable[int]],
+    ) -> None:
+        self._pages = pages
+        self._finds = finds
+        self._scores = scores
+        self._totals = totals
+
+    async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
+        total = await self._totals(ranking.period_id)
+        finals = await self._pages(ranking.period_id, offset, limit) if offset < total else []
+        return Page([_place(final, style) for final in finals], total)
+
+    async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
+        finals = await self._finds(ranking.period_id, [user_id])
+        if not finals:
+            return None
+        total = await self._totals(ranking.period_id)
+        return Found(_place(finals[0], style), finals[0].competition - 1, total)
+
+    async def around(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
+        finals = await self._finds(ranking.period_id, [user_id])
+        if not finals:
+            return None
+        first = max(0, finals[0].place - 1 - above)
+        return await self.top(ranking, first, finals[0].place + below - first, style)
+
+    async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
+        found = {final.user_id: _place(final, style) for final in await self._finds(ranking.period_id, user_ids)}
+        return [found.get(user_id) for user_id in user_ids]
+
+    async def count(self, ranking: Ranking) -> int:
+        return await self._totals(ranking.period_id)
+
+    async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
+        """Who was outside the capacity at the end is not kept."""
+        del ranking, user_id
+        return False
+
+    async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
+        total = await self._totals(ranking.period_id)
+        if not total:
+            return Distribution([], [], [])
+
+        async def scores(offsets: Sequence[int]) -> list[float]:
+            """By offset from the lowest score up."""
+            lowest_first = ranking.order is Order.ASC
+            places = [offset + 1 if lowest_first else total - offset for offset in offsets]
+            found = await self._scores(ranking.period_id, sorted(set(places)))
+            return [found[place] for place in places]
+
+        low, high, *deciles = await scores([0, total - 1, *decile_offsets(total)])
+        edges = bucket_edges(low, high, buckets)
+        starts = [0, *await _search(edges[1:-1], total, scores), total]
+        return Distribution(edges, [end - start for start, end in pairwise(starts)], deciles)
+
+
+async def _search(
+    edges: Sequence[float], total: int, scores: Callable[[Sequence[int]], Awaitable[list[float]]]
+) -> list[int]:
+    """For each edge, how many scores lie below it: a binary search for all of them at once, O(log n) queries."""
+    low, high = [0] * len(edges), [total] * len(edges)
+    while open_ := [number for number in range(len(edges)) if low[number] < high[number]]:
+        middles = [(low[number] + high[number]) // 2 for number in open_]
+        for number, middle, score in zip(open_, middles, await scores(middles), strict=True):
+            if score < edges[number]:
+                low[number] = middle + 1
+            else:
+                high[number] = middle
+    return low
+
+
+def _place(final: Final, style: RankStyle) -> Place:
+    ranks = {
+        RankStyle.ORDINAL: final.place,
+        RankStyle.COMPETITION: final.competition,
+        RankStyle.DENSE: final.dense,
+    }
+    return Place(final.user_id, final.score, final.achieved_at, ranks[style])

@@ -1,0 +1,31 @@
+"""Sends messages to webhooks by HTTP."""
+
+import httpx
+
+from laurels.errors import Unavailable
+
+TIMEOUT_S = 10.0
+CONNECTIONS = 20
+
+
+class HttpSender:
+    def __init__(self) -> None:
+        self._client: httpx.AsyncClient | None = None
+
+    async def send(self, url: str, headers: dict[str, str], body: bytes) -> None:
+        """Taken is what is answered with 2xx. A redirection is not followed: it may lead into the house."""
+        if self._client is None:
+            limits = httpx.Limits(max_connections=CONNECTIONS)
+            self._client = httpx.AsyncClient(timeout=TIMEOUT_S, limits=limits, follow_redirects=False)
+        try:
+            # Only the status counts: the body of the answer is not read.
+            async with self._client.stream("POST", url, headers=headers, content=body) as response:
+                status = response.status_code
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            raise Unavailable("overloaded", f"{type(error).__name__}: {error}") from error
+        if not 200 <= status < 300:
+            raise Unavailable("overloaded", f"It answered {status}.")
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()

@@ -1,0 +1,56 @@
+"""The Outbox in PostgreSQL."""
+
+from laurels.adapters.postgres.pool import Connection, PostgresPool
+from laurels.adapters.postgres.registry import need_pod
+from laurels.adapters.postgres.seasons import SQL
+from laurels.ports import Message, Webhook
+
+
+class PostgresOutbox:
+    def __init__(self, pool: PostgresPool) -> None:
+        self._pool = pool
+
+    async def put_webhook(self, webhook: Webhook) -> None:
+        async def put(connection: Connection) -> None:
+            await need_pod(connection, webhook.pod_id)
+            await connection.execute(
+                SQL["put_webhook"], webhook.pod_id, webhook.url, webhook.secret, webhook.created_at
+            )
+
+        await self._pool.write(put, repeat=True)
+
+    async def webhook(self, pod_id: str) -> Webhook | None:
+        found = await self._pool.read(lambda c: c.fetchrow(SQL["find_webhook"], pod_id))
+        return None if found is None else Webhook(*found)
+
+    async def delete_webhook(self, pod_id: str) -> bool:
+        async def delete(connection: Connection) -> bool:
+            await connection.execute(SQL["drop_messages"], pod_id)
+            return await connection.fetchval(SQL["delete_webhook"], pod_id) is not None
+
+        return await self._pool.write(delete, repeat=False)
+
+    async def due(self, now: int, limit: int) -> list[Message]:
+        return [
+            Message(*columns) for columns in await self._pool.read(lambda c: c.fetch(SQL["due_messages"], now, limit))
+        ]
+
+    async def delivered(self, message_id: str, now: int) -> None:
+        await self._pool.write(
+            lambda c: c.execute(SQL["message_delivered"], now, message_id), repeat=True, statements=1
+        )
+
+    async def failed(self, message_id: str, next_try_at: int, error: str) -> None:
+        await self._pool.write(
+            lambda c: c.execute(SQL["message_failed"], next_try_at, error, message_id), repeat=True, statements=1
+        )
+
+    async def waiting(self) -> int:
+        return int(await self._pool.read(lambda c: c.fetchval(SQL["count_messages"])))
+
+    async def forget(self, delivered_before: int, limit: int) -> int:
+        return int(
+            await self._pool.write(
+                lambda c: c.fetchval(SQL["forget_messages"], delivered_before, limit), repeat=True, statements=1
+            )
+        )

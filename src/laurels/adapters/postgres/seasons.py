@@ -1,0 +1,250 @@
+"""What becomes of periods, in PostgreSQL: final ranks, rewards, retention."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from laurels.adapters.final_ranks import FinalRanks
+from laurels.adapters.postgres.pool import Connection, PostgresPool
+from laurels.adapters.postgres.scores import LAST_SEQ, read_bases, read_rows, signs
+from laurels.adapters.postgres.scores import SQL as SCORES
+from laurels.adapters.sql_files import load_queries
+from laurels.adapters.sql_ledger import read_period
+from laurels.core.board import Board, Ranking
+from laurels.core.scores import Standing, fold
+from laurels.core.windows import Period
+from laurels.ports import Final, Grant, Message, Result, Row
+
+SQL = load_queries("laurels.adapters.postgres", "seasons.sql")
+
+CHUNK_ROWS = 5000
+PERIOD_COLUMNS = 9
+
+
+class PostgresSeasons:
+    def __init__(self, pool: PostgresPool) -> None:
+        self._pool = pool
+        self._finals = FinalRanks(self._page, self._find, self._scores, self._total)
+
+    @property
+    def finals(self) -> FinalRanks:
+        return self._finals
+
+    # Periods
+
+    async def find_period(self, board_id: int, name: str) -> Period | None:
+        found = await self._pool.read(lambda c: c.fetchrow(SQL["find_period"], board_id, name))
+        return None if found is None else read_period(found)
+
+    async def period_at(self, board_id: int, window: str, at: int) -> Period | None:
+        found = await self._pool.read(lambda c: c.fetchrow(SQL["period_at"], board_id, window, at))
+        return None if found is None else read_period(found)
+
+    async def periods(self, board_id: int, window: str | None, before_id: int | None, limit: int) -> list[Period]:
+        before = before_id or LAST_SEQ
+        found = await self._pool.read(lambda c: c.fetch(SQL["periods_page"], board_id, window, before, limit))
+        return [read_period(columns) for columns in found]
+
+    # The freeze
+
+    async def ordered_rows(self, ranking: Ranking) -> AsyncIterator[list[Row]]:
+        values = (ranking.period_id, *signs(ranking), ranking.capacity)
+        async for found in self._pool.stream(SCORES["best_rows"], *values, chunk=CHUNK_ROWS):
+            yield read_rows(found)
+
+    async def count_ranked(self, ranking: Ranking) -> int:
+        total = int(await self._pool.scan(lambda c: c.fetchval(SQL["count_ranked"], ranking.period_id)))
+        return total if ranking.capacity is None else min(total, ranking.capacity)
+
+    async def last_place(self, period_id: int) -> int:
+        return int(await self._pool.read(lambda c: c.fetchval(SQL["last_place"], period_id)))
+
+    async def write_finals(
+        self, period_id: int, finals: Sequence[Final], grants: Sequence[Grant], messages: Sequence[Message]
+    ) -> None:
+        async def write(connection: Connection) -> None:
+            await connection.execute(
+                SQL["insert_final"],
+                period_id,
+                [final.place for final in finals],
+                [final.user_id for final in finals],
+                [final.score for final in finals],
+                [final.achieved_at for final in finals],
+                [final.competition for final in finals],
+                [final.dense for final in finals],
+            )
+            if grants:
+                await connection.execute(
+                    SQL["insert_grant"],
+                    period_id,
+                    [grant.place for grant in grants],
+                    [grant.reward for grant in grants],
+                    [grant.user_id for grant in grants],
+                    [grant.rank for grant in grants],
+                    [grant.score for grant in grants],
+                    [grant.prize for grant in grants],
+                    [grant.granted_at for grant in grants],
+                )
+            await _insert_messages(connection, messages)
+
+        await self._pool.write(write, repeat=True)
+
+    async def finish_freeze(
+        self, board: Board, period: Period, total_users: int, messages: Sequence[Message], now: int
+    ) -> bool:
+        async def finish(connection: Connection) -> bool:
+            await connection.execute(SCORES["lock_board"], board.id)
+            frozen = await connection.fetchval(SQL["freeze_period"], total_users, now, period.id)
+            if frozen is not None:
+                await _insert_messages(connection, messages)
+                await connection.execute(SQL["release_messages"], now, period.id)
+                await connection.execute(SQL["grow_revision"], board.id)
+                await connection.execute(SCORES["registry_changed"])
+            return frozen is not None
+
+        return await self._pool.write(finish, repeat=True)
+
+    async def unswept(self, frozen_before: int) -> list[tuple[int, Period]]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["unswept"], frozen_before))
+        return [(board_id, read_period(columns)) for board_id, *columns in found]
+
+    async def sweep(self, period_id: int, limit: int) -> int:
+        async def sweep(connection: Connection) -> int:
+            removed = int(await connection.fetchval(SQL["sweep_rows"], period_id, limit))
+            removed = max(removed, int(await connection.fetchval(SQL["sweep_bases"], period_id, limit)))
+            if removed < limit:
+                await connection.execute(SQL["mark_swept"], period_id)
+            return removed
+
+        return await self._pool.write(sweep, repeat=True)
+
+    # What users got
+
+    async def results(self, board_ids: Sequence[int], user_id: str, before_id: int | None, limit: int) -> list[Result]:
+        values = (user_id, before_id or LAST_SEQ, list(board_ids), limit)
+        found = await self._pool.read(lambda c: c.fetch(SQL["results"], *values))
+        return [
+            Result(board_id, read_period(columns[:PERIOD_COLUMNS]), Final(*columns[PERIOD_COLUMNS:]))
+            for board_id, *columns in found
+        ]
+
+    async def grants_of_user(
+        self, board_ids: Sequence[int], user_id: str, before: tuple[int, str] | None, limit: int
+    ) -> list[tuple[int, Period, Grant]]:
+        values = (user_id, list(board_ids), *(before or (LAST_SEQ, "")), limit)
+        found = await self._pool.read(lambda c: c.fetch(SQL["grants_of_user"], *values))
+        return [_read_grant(columns) for columns in found]
+
+    async def grants_of_period(self, period_id: int, after: tuple[int, str], limit: int) -> list[Grant]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["grants_of_period"], period_id, *after, limit))
+        return [Grant(*columns) for columns in found]
+
+    async def find_grant(self, period_id: int, place: int, reward: str) -> tuple[int, Period, Grant] | None:
+        found = await self._pool.read(lambda c: c.fetchrow(SQL["find_grant"], period_id, place, reward))
+        return None if found is None else _read_grant(found)
+
+    async def claim(self, period_id: int, place: int, reward: str, by: str, now: int) -> bool:
+        values = (now, by, period_id, place, reward)
+        claimed = await self._pool.write(lambda c: c.fetchval(SQL["claim_grant"], *values), repeat=False, statements=1)
+        return claimed is not None
+
+    # Retention
+
+    async def prune_events(
+        self, boards: Sequence[Board], received_before: int, after_seq: int, limit: int
+    ) -> tuple[int, int | None]:
+        return await self._pool.write(
+            lambda c: _prune_events(c, boards, received_before, after_seq, limit), repeat=True
+        )
+
+    async def prune_progress(self, name: str) -> str | None:
+        found = await self._pool.read(lambda c: c.fetchval(SQL["find_fact"], name))
+        return None if found is None else str(found)
+
+    async def note_prune_progress(self, name: str, text: str) -> None:
+        await self._pool.write(lambda c: c.execute(SQL["put_fact"], name, text), repeat=True, statements=1)
+
+    async def prunable_periods(self, board_id: int, frozen_before: int) -> list[Period]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["prunable_periods"], board_id, frozen_before))
+        return [read_period(columns) for columns in found]
+
+    async def prune_finals(self, period_id: int, limit: int) -> int:
+        async def prune(connection: Connection) -> int:
+            removed = int(await connection.fetchval(SQL["prune_finals"], period_id, limit))
+            if removed < limit:
+                await connection.execute(SQL["mark_pruned"], period_id)
+            return removed
+
+        return await self._pool.write(prune, repeat=True)
+
+    # Final ranks, by key
+
+    async def _page(self, period_id: int, after: int, limit: int) -> list[Final]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["final_page"], period_id, after, limit))
+        return [Final(*columns) for columns in found]
+
+    async def _find(self, period_id: int, user_ids: Sequence[str]) -> list[Final]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["find_final"], period_id, list(user_ids)))
+        return [Final(*columns) for columns in found]
+
+    async def _scores(self, period_id: int, places: Sequence[int]) -> dict[int, float]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["final_score"], period_id, list(places)))
+        return {place: score for place, score in found}  # noqa: C416 - a Record is not a tuple to dict()
+
+    async def _total(self, period_id: int) -> int:
+        return int(await self._pool.read(lambda c: c.fetchval(SQL["final_total"], period_id)))
+
+
+async def _insert_messages(connection: Connection, messages: Sequence[Message]) -> None:
+    await connection.executemany(
+        SQL["insert_message"],
+        [(m.message_id, m.pod_id, m.period_id, m.kind, m.body, m.created_at) for m in messages],
+    )
+
+
+def _read_grant(columns: Any) -> tuple[int, Period, Grant]:
+    board_id, *rest = columns
+    return board_id, read_period(rest[:PERIOD_COLUMNS]), Grant(*rest[PERIOD_COLUMNS:])
+
+
+async def _prune_events(
+    connection: Connection, boards: Sequence[Board], received_before: int, after_seq: int, limit: int
+) -> tuple[int, int | None]:
+    by_id = {board.id: board for board in boards}
+    periods = {
+        board.id: [read_period(columns) for columns in await connection.fetch(SCORES["open_periods_of"], board.id)]
+        for board in boards
+    }
+    found = await connection.fetch(SQL["old_events"], after_seq, limit)
+    young = next((number for number, event in enumerate(found) if event["received_at"] >= received_before), None)
+    events = [event for event in found[:young] if event["board_id"] in by_id]
+    counted = [
+        (period, event)
+        for event in events
+        if not event["voided"]
+        for period in periods[event["board_id"]]
+        if period.contains(event["at"])
+    ]
+    places = sorted({(period.id, event["user_id"]) for period, event in counted})
+    before = read_bases(
+        await connection.fetch(SQL["find_base"], [place[0] for place in places], [place[1] for place in places])
+    )
+    bases: dict[tuple[int, str], Standing] = {(period_id, user_id): base for period_id, user_id, base in before}
+    for period, event in counted:
+        board, place = by_id[event["board_id"]], (period.id, event["user_id"])
+        bases[place] = fold(board.rule, board.order, bases.get(place), event["score"], event["at"])
+    kept = [(place, bases[place]) for place in places]
+    await connection.execute(
+        SQL["put_base"],
+        [place[0] for place, _ in kept],
+        [place[1] for place, _ in kept],
+        [base.score for _, base in kept],
+        [base.achieved_at for _, base in kept],
+        [base.total for _, base in kept],
+        [base.moved for _, base in kept],
+    )
+    if events:
+        await connection.execute(SQL["delete_event"], [event["seq"] for event in events])
+        # `changes` can't tell of these any more.
+        await connection.execute(SQL["note_pruned"], str(max(event["xact"] for event in events)))
+    last = found[-1]["seq"] if found else after_seq
+    return len(events), None if young is not None or len(found) < limit else last

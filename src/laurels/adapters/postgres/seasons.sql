@@ -1,0 +1,193 @@
+-- What becomes of periods: final ranks, rewards, retention; and the outbox and the jobs that see to it.
+
+-- name: find_period
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE board_id = $1 AND name = $2;
+
+-- name: period_at
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE board_id = $1 AND window_name = $2 AND (start_at <= $3 OR start_at IS NULL)
+ORDER BY start_at DESC NULLS LAST, id DESC LIMIT 1;
+
+-- name: periods_page
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE board_id = $1 AND ($2::text IS NULL OR window_name = $2) AND id < $3 ORDER BY id DESC LIMIT $4;
+
+-- name: count_ranked
+SELECT count(*) FROM scores WHERE period_id = $1 AND score IS NOT NULL;
+
+-- name: last_place
+SELECT coalesce(max(place), 0) FROM finals WHERE period_id = $1;
+
+-- name: insert_final
+INSERT INTO finals (period_id, place, user_id, score, achieved_at, competition, dense)
+SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::double precision[], $5::bigint[], $6::bigint[], $7::bigint[])
+ON CONFLICT DO NOTHING;
+
+-- name: insert_grant
+INSERT INTO grants (period_id, place, reward, user_id, rank, score, prize, granted_at)
+SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::double precision[], $7::text[],
+                         $8::bigint[])
+ON CONFLICT DO NOTHING;
+
+-- name: insert_message
+INSERT INTO outbox (message_id, pod_id, period_id, kind, body, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT DO NOTHING;
+
+-- name: freeze_period
+UPDATE periods SET state = 'frozen', total_users = $1, frozen_at = $2 WHERE id = $3 AND state = 'closed' RETURNING id;
+
+-- name: release_messages
+UPDATE outbox SET due_at = $1 WHERE period_id = $2 AND due_at IS NULL;
+
+-- name: grow_revision
+UPDATE boards SET revision = revision + 1 WHERE id = $1;
+
+-- name: unswept
+SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE state = 'frozen' AND NOT swept AND frozen_at < $1 ORDER BY frozen_at;
+
+-- name: sweep_rows
+WITH removed AS (
+    DELETE FROM scores WHERE period_id = $1 AND user_id IN (SELECT user_id FROM scores WHERE period_id = $1 LIMIT $2)
+    RETURNING 1
+) SELECT count(*) FROM removed;
+
+-- name: sweep_bases
+WITH removed AS (
+    DELETE FROM bases WHERE period_id = $1 AND user_id IN (SELECT user_id FROM bases WHERE period_id = $1 LIMIT $2)
+    RETURNING 1
+) SELECT count(*) FROM removed;
+
+-- name: mark_swept
+UPDATE periods SET swept = true WHERE id = $1;
+
+-- name: results
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
+       f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense
+FROM finals f JOIN periods p ON p.id = f.period_id
+WHERE f.user_id = $1 AND f.period_id < $2 AND p.state = 'frozen' AND p.board_id = ANY ($3::bigint[])
+ORDER BY f.period_id DESC LIMIT $4;
+
+-- name: grants_of_user
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
+       g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
+FROM grants g JOIN periods p ON p.id = g.period_id
+WHERE g.user_id = $1 AND p.state IN ('frozen', 'pruned') AND p.board_id = ANY ($2::bigint[])
+  AND (g.period_id < $3 OR (g.period_id = $3 AND g.reward > $4))
+ORDER BY g.period_id DESC, g.reward LIMIT $5;
+
+-- name: grants_of_period
+SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by FROM grants
+WHERE period_id = $1 AND (place, reward) > ($2, $3) ORDER BY place, reward LIMIT $4;
+
+-- name: find_grant
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
+       g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
+FROM grants g JOIN periods p ON p.id = g.period_id
+WHERE g.period_id = $1 AND g.place = $2 AND g.reward = $3 AND p.state IN ('frozen', 'pruned');
+
+-- name: claim_grant
+UPDATE grants SET claimed_at = $1, claimed_by = $2
+WHERE period_id = $3 AND place = $4 AND reward = $5 AND claimed_at IS NULL RETURNING place;
+
+-- name: old_events
+SELECT seq, board_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, xact FROM events
+WHERE seq > $1 ORDER BY seq LIMIT $2 FOR UPDATE;
+
+-- name: delete_event
+DELETE FROM events WHERE seq = ANY ($1::bigint[]);
+
+-- name: find_base
+SELECT b.period_id, b.user_id, b.score, b.achieved_at, b.total, b.moved
+FROM unnest($1::bigint[], $2::text[]) AS k (period_id, user_id)
+JOIN bases b ON b.period_id = k.period_id AND b.user_id = k.user_id;
+
+-- name: put_base
+INSERT INTO bases (period_id, user_id, score, achieved_at, total, moved)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::double precision[], $4::bigint[], $5::text[], $6::boolean[])
+ON CONFLICT (period_id, user_id) DO UPDATE SET
+    score = excluded.score, achieved_at = excluded.achieved_at, total = excluded.total, moved = excluded.moved;
+
+-- name: find_fact
+SELECT value FROM facts WHERE name = $1;
+
+-- name: put_fact
+INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: prunable_periods
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE board_id = $1 AND state = 'frozen' AND swept AND frozen_at < $2 ORDER BY id;
+
+-- name: mark_pruned
+UPDATE periods SET state = 'pruned' WHERE id = $1;
+
+-- name: prune_finals
+WITH removed AS (
+    DELETE FROM finals WHERE period_id = $1 AND place IN (SELECT place FROM finals WHERE period_id = $1 LIMIT $2)
+    RETURNING 1
+) SELECT count(*) FROM removed;
+
+-- name: final_total
+SELECT total_users FROM periods WHERE id = $1;
+
+-- name: final_page
+SELECT place, user_id, score, achieved_at, competition, dense FROM finals
+WHERE period_id = $1 AND place > $2 ORDER BY place LIMIT $3;
+
+-- name: find_final
+SELECT place, user_id, score, achieved_at, competition, dense FROM finals
+WHERE period_id = $1 AND user_id = ANY ($2::text[]);
+
+-- name: final_score
+SELECT place, score FROM finals WHERE period_id = $1 AND place = ANY ($2::bigint[]);
+
+-- name: put_webhook
+INSERT INTO webhooks (pod_id, url, secret, created_at) VALUES ($1, $2, $3, $4)
+ON CONFLICT (pod_id) DO UPDATE SET url = excluded.url, secret = excluded.secret, created_at = excluded.created_at;
+
+-- name: find_webhook
+SELECT pod_id, url, secret, created_at FROM webhooks WHERE pod_id = $1;
+
+-- name: delete_webhook
+DELETE FROM webhooks WHERE pod_id = $1 RETURNING pod_id;
+
+-- name: drop_messages
+DELETE FROM outbox WHERE pod_id = $1 AND delivered_at IS NULL;
+
+-- name: due_messages
+SELECT message_id, pod_id, period_id, kind, body, created_at, attempts FROM outbox
+WHERE delivered_at IS NULL AND due_at <= $1 ORDER BY due_at, id LIMIT $2;
+
+-- name: message_delivered
+UPDATE outbox SET delivered_at = $1, attempts = attempts + 1, error = NULL WHERE message_id = $2;
+
+-- name: message_failed
+UPDATE outbox SET due_at = $1, attempts = attempts + 1, error = $2 WHERE message_id = $3;
+
+-- name: count_messages
+SELECT count(*) FROM outbox WHERE delivered_at IS NULL AND due_at IS NOT NULL;
+
+-- name: forget_messages
+WITH removed AS (
+    DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE delivered_at < $1 LIMIT $2) RETURNING 1
+) SELECT count(*) FROM removed;
+
+-- name: take_job
+INSERT INTO jobs AS j (name, owner, leased_until, started_at, runs)
+VALUES ($1, $2, clock_timestamp() + $3 * interval '1 millisecond', $4, 0)
+ON CONFLICT (name) DO UPDATE SET
+    started_at = CASE WHEN j.owner = excluded.owner THEN j.started_at ELSE excluded.started_at END,
+    owner = excluded.owner, leased_until = excluded.leased_until
+WHERE j.owner IS NULL OR j.owner = excluded.owner OR j.leased_until < clock_timestamp()
+RETURNING name;
+
+-- name: leave_job
+UPDATE jobs SET owner = NULL, finished_at = $1, result = $2, error = $3, runs = runs + 1 WHERE name = $4 AND owner = $5;
+
+-- name: jobs
+SELECT name, owner, started_at, finished_at, result, error, runs FROM jobs ORDER BY name;
+
+-- name: note_pruned
+INSERT INTO facts AS f (name, value) VALUES ('pruned_xact', $1)
+ON CONFLICT (name) DO UPDATE SET value = greatest(f.value::bigint, excluded.value::bigint)::text;

@@ -1,0 +1,241 @@
+"""What becomes of periods, in SQLite: final ranks, rewards, retention."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+
+from laurels.adapters.final_ranks import FinalRanks
+from laurels.adapters.sql_files import load_queries
+from laurels.adapters.sql_ledger import read_period
+from laurels.adapters.sqlite.scores import LAST_SEQ, best_rows_statement, read_rows
+from laurels.adapters.sqlite.scores import SQL as SCORES
+from laurels.adapters.sqlite.threads import SqliteThreads
+from laurels.core.board import Board, Ranking
+from laurels.core.scores import Standing, fold
+from laurels.core.windows import Period
+from laurels.ports import Final, Grant, Message, Result, Row
+
+SQL = load_queries("laurels.adapters.sqlite", "seasons.sql")
+
+# Small, for the one write thread is held for as long as a chunk takes.
+CHUNK_ROWS = 2000
+PERIOD_COLUMNS = 9
+
+
+class SqliteSeasons:
+    def __init__(self, threads: SqliteThreads) -> None:
+        self._threads = threads
+        self._finals = FinalRanks(self._page, self._find, self._scores, self._total)
+
+    @property
+    def finals(self) -> FinalRanks:
+        return self._finals
+
+    # Periods
+
+    async def find_period(self, board_id: int, name: str) -> Period | None:
+        found = await self._threads.read(lambda c: c.execute(SQL["find_period"], (board_id, name)).fetchone())
+        return None if found is None else read_period(found)
+
+    async def period_at(self, board_id: int, window: str, at: int) -> Period | None:
+        found = await self._threads.read(lambda c: c.execute(SQL["period_at"], (board_id, window, at)).fetchone())
+        return None if found is None else read_period(found)
+
+    async def periods(self, board_id: int, window: str | None, before_id: int | None, limit: int) -> list[Period]:
+        asked = {"board": board_id, "window": window, "before": before_id or LAST_SEQ, "limit": limit}
+        found = await self._threads.read(lambda c: c.execute(SQL["periods_page"], asked).fetchall())
+        return [read_period(columns) for columns in found]
+
+    # The freeze
+
+    async def ordered_rows(self, ranking: Ranking) -> AsyncIterator[list[Row]]:
+        limit = LAST_SEQ if ranking.capacity is None else ranking.capacity
+        statement = best_rows_statement(ranking)
+        async for found in self._threads.stream(statement, (ranking.period_id, limit), CHUNK_ROWS):
+            yield read_rows(found)
+
+    async def count_ranked(self, ranking: Ranking) -> int:
+        (total,) = await self._threads.read(lambda c: c.execute(SQL["count_ranked"], (ranking.period_id,)).fetchone())
+        return int(total if ranking.capacity is None else min(total, ranking.capacity))
+
+    async def last_place(self, period_id: int) -> int:
+        return int((await self._threads.read(lambda c: c.execute(SQL["last_place"], (period_id,)).fetchone()))[0])
+
+    async def write_finals(
+        self, period_id: int, finals: Sequence[Final], grants: Sequence[Grant], messages: Sequence[Message]
+    ) -> None:
+        def write(connection: sqlite3.Connection) -> None:
+            connection.executemany(
+                SQL["insert_final"],
+                [(period_id, f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense) for f in finals],
+            )
+            connection.executemany(
+                SQL["insert_grant"],
+                [(period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at) for g in grants],
+            )
+            _insert_messages(connection, messages)
+
+        await self._threads.write(write)
+
+    async def finish_freeze(
+        self, board: Board, period: Period, total_users: int, messages: Sequence[Message], now: int
+    ) -> bool:
+        def finish(connection: sqlite3.Connection) -> bool:
+            frozen = connection.execute(SQL["freeze_period"], (total_users, now, period.id)).rowcount
+            if frozen:
+                _insert_messages(connection, messages)
+                connection.execute(SQL["release_messages"], (now, period.id))
+                connection.execute(SQL["grow_revision"], (board.id,))
+                connection.execute(SCORES["registry_changed"])
+            return bool(frozen)
+
+        return await self._threads.write(finish)
+
+    async def unswept(self, frozen_before: int) -> list[tuple[int, Period]]:
+        found = await self._threads.read(lambda c: c.execute(SQL["unswept"], (frozen_before,)).fetchall())
+        return [(board_id, read_period(columns)) for board_id, *columns in found]
+
+    async def sweep(self, period_id: int, limit: int) -> int:
+        def sweep(connection: sqlite3.Connection) -> int:
+            asked = {"period": period_id, "limit": limit}
+            removed = connection.execute(SQL["sweep_rows"], asked).rowcount
+            removed = max(removed, connection.execute(SQL["sweep_bases"], asked).rowcount)
+            if removed < limit:
+                connection.execute(SQL["mark_swept"], (period_id,))
+            return removed
+
+        return await self._threads.write(sweep)
+
+    # What users got
+
+    async def results(self, board_ids: Sequence[int], user_id: str, before_id: int | None, limit: int) -> list[Result]:
+        asked = (user_id, before_id or LAST_SEQ, str(list(board_ids)), limit)
+        found = await self._threads.read(lambda c: c.execute(SQL["results"], asked).fetchall())
+        return [
+            Result(board_id, read_period(columns[:PERIOD_COLUMNS]), Final(*columns[PERIOD_COLUMNS:]))
+            for board_id, *columns in found
+        ]
+
+    async def grants_of_user(
+        self, board_ids: Sequence[int], user_id: str, before: tuple[int, str] | None, limit: int
+    ) -> list[tuple[int, Period, Grant]]:
+        period_id, reward = before or (LAST_SEQ, "")
+        asked = {
+            "user": user_id, "boards": str(list(board_ids)), "period": period_id, "reward": reward, "limit": limit,
+        }  # fmt: skip
+        found = await self._threads.read(lambda c: c.execute(SQL["grants_of_user"], asked).fetchall())
+        return [_read_grant(columns) for columns in found]
+
+    async def grants_of_period(self, period_id: int, after: tuple[int, str], limit: int) -> list[Grant]:
+        found = await self._threads.read(
+            lambda c: c.execute(SQL["grants_of_period"], (period_id, *after, limit)).fetchall()
+        )
+        return [Grant(*columns) for columns in found]
+
+    async def find_grant(self, period_id: int, place: int, reward: str) -> tuple[int, Period, Grant] | None:
+        found = await self._threads.read(lambda c: c.execute(SQL["find_grant"], (period_id, place, reward)).fetchone())
+        return None if found is None else _read_grant(found)
+
+    async def claim(self, period_id: int, place: int, reward: str, by: str, now: int) -> bool:
+        asked = (now, by, period_id, place, reward)
+        return bool(await self._threads.write(lambda c: c.execute(SQL["claim_grant"], asked).rowcount))
+
+    # Retention
+
+    async def prune_events(
+        self, boards: Sequence[Board], received_before: int, after_seq: int, limit: int
+    ) -> tuple[int, int | None]:
+        return await self._threads.write(lambda c: _prune_events(c, boards, received_before, after_seq, limit))
+
+    async def prune_progress(self, name: str) -> str | None:
+        found = await self._threads.read(lambda c: c.execute(SQL["find_fact"], (name,)).fetchone())
+        return None if found is None else str(found[0])
+
+    async def note_prune_progress(self, name: str, text: str) -> None:
+        await self._threads.write(lambda c: c.execute(SQL["put_fact"], (name, text)))
+
+    async def prunable_periods(self, board_id: int, frozen_before: int) -> list[Period]:
+        asked = (board_id, frozen_before)
+        found = await self._threads.read(lambda c: c.execute(SQL["prunable_periods"], asked).fetchall())
+        return [read_period(columns) for columns in found]
+
+    async def prune_finals(self, period_id: int, limit: int) -> int:
+        def prune(connection: sqlite3.Connection) -> int:
+            removed = connection.execute(SQL["prune_finals"], {"period": period_id, "limit": limit}).rowcount
+            if removed < limit:
+                connection.execute(SQL["mark_pruned"], (period_id,))
+            return removed
+
+        return await self._threads.write(prune)
+
+    # Final ranks, by key
+
+    async def _page(self, period_id: int, after: int, limit: int) -> list[Final]:
+        found = await self._threads.read(lambda c: c.execute(SQL["final_page"], (period_id, after, limit)).fetchall())
+        return [Final(*columns) for columns in found]
+
+    async def _find(self, period_id: int, user_ids: Sequence[str]) -> list[Final]:
+        def find(connection: sqlite3.Connection) -> list[Final]:
+            found = (connection.execute(SQL["find_final"], (period_id, user_id)).fetchone() for user_id in user_ids)
+            return [Final(*columns) for columns in found if columns is not None]
+
+        return await self._threads.read(find)
+
+    async def _scores(self, period_id: int, places: Sequence[int]) -> dict[int, float]:
+        def scores(connection: sqlite3.Connection) -> dict[int, float]:
+            return {place: connection.execute(SQL["final_score"], (period_id, place)).fetchone()[0] for place in places}
+
+        return await self._threads.read(scores)
+
+    async def _total(self, period_id: int) -> int:
+        return int((await self._threads.read(lambda c: c.execute(SQL["final_total"], (period_id,)).fetchone()))[0])
+
+
+def _insert_messages(connection: sqlite3.Connection, messages: Sequence[Message]) -> None:
+    connection.executemany(
+        SQL["insert_message"],
+        [(m.message_id, m.pod_id, m.period_id, m.kind, m.body, m.created_at) for m in messages],
+    )
+
+
+def _read_grant(columns: Sequence[object]) -> tuple[int, Period, Grant]:
+    board_id, *rest = columns
+    return int(str(board_id)), read_period(rest[:PERIOD_COLUMNS]), Grant(*rest[PERIOD_COLUMNS:])  # type: ignore[arg-type]
+
+
+def _base(score: float, achieved_at: int, total: str | None, moved: int) -> Standing:
+    return Standing(score, achieved_at, total, bool(moved))
+
+
+def _prune_events(
+    connection: sqlite3.Connection, boards: Sequence[Board], received_before: int, after_seq: int, limit: int
+) -> tuple[int, int | None]:
+    by_id = {board.id: board for board in boards}
+    periods = {
+        board.id: [read_period(columns) for columns in connection.execute(SCORES["open_periods_of"], (board.id,))]
+        for board in boards
+    }
+    events = connection.execute(SQL["old_events"], (after_seq, limit)).fetchall()
+    bases: dict[tuple[int, str], Standing | None] = {}
+    removed: list[tuple[int]] = []
+    last: int | None = after_seq
+    for seq, board_id, user_id, score, at, received_at, voided in events:
+        if received_at >= received_before:
+            last = None
+            break
+        last = seq
+        board = by_id.get(board_id)
+        if board is None:
+            continue
+        removed.append((seq,))
+        for period in periods[board_id]:
+            if period.contains(at) and not voided:
+                place = (period.id, user_id)
+                if place not in bases:
+                    found = connection.execute(SQL["find_base"], place).fetchone()
+                    bases[place] = None if found is None else _base(*found)
+                bases[place] = fold(board.rule, board.order, bases[place], score, at)
+    connection.executemany(
+        SQL["put_base"], [(*place, b.score, b.achieved_at, b.total, b.moved) for place, b in bases.items() if b]
+    )
+    connection.executemany(SQL["delete_event"], removed)
+    return len(removed), last if len(events) == limit else None

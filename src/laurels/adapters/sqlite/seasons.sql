@@ -1,0 +1,169 @@
+-- What becomes of periods: final ranks, rewards, retention; and the outbox and the jobs that see to it.
+
+-- name: find_period
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE board_id = ? AND name = ?;
+
+-- name: period_at
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE board_id = ? AND window_name = ? AND (start_at <= ? OR start_at IS NULL) ORDER BY start_at DESC, id DESC LIMIT 1;
+
+-- name: periods_page
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE board_id = :board AND (:window IS NULL OR window_name = :window) AND id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: count_ranked
+SELECT count(*) FROM scores WHERE period_id = ? AND score IS NOT NULL;
+
+-- name: last_place
+SELECT coalesce(max(place), 0) FROM finals WHERE period_id = ?;
+
+-- name: insert_final
+INSERT INTO finals (period_id, place, user_id, score, achieved_at, competition, dense) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
+
+-- name: insert_grant
+INSERT INTO grants (period_id, place, reward, user_id, rank, score, prize, granted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
+
+-- name: insert_message
+INSERT INTO outbox (message_id, pod_id, period_id, kind, body, created_at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
+
+-- name: freeze_period
+UPDATE periods SET state = 'frozen', total_users = ?, frozen_at = ? WHERE id = ? AND state = 'closed';
+
+-- name: release_messages
+UPDATE outbox SET due_at = ? WHERE period_id = ? AND due_at IS NULL;
+
+-- name: grow_revision
+UPDATE boards SET revision = revision + 1 WHERE id = ?;
+
+-- name: unswept
+SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE state = 'frozen' AND swept = 0 AND frozen_at < ? ORDER BY frozen_at;
+
+-- name: sweep_rows
+DELETE FROM scores WHERE period_id = :period AND user_id IN
+    (SELECT user_id FROM scores WHERE period_id = :period LIMIT :limit);
+
+-- name: sweep_bases
+DELETE FROM bases WHERE period_id = :period AND user_id IN
+    (SELECT user_id FROM bases WHERE period_id = :period LIMIT :limit);
+
+-- name: mark_swept
+UPDATE periods SET swept = 1 WHERE id = ?;
+
+-- name: results
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
+       f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense
+FROM finals f JOIN periods p ON p.id = f.period_id
+WHERE f.user_id = ? AND f.period_id < ? AND p.state = 'frozen' AND p.board_id IN (SELECT value FROM json_each(?))
+ORDER BY f.period_id DESC LIMIT ?;
+
+-- name: grants_of_user
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
+       g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
+FROM grants g JOIN periods p ON p.id = g.period_id
+WHERE g.user_id = :user AND p.state IN ('frozen', 'pruned') AND p.board_id IN (SELECT value FROM json_each(:boards))
+  AND (g.period_id < :period OR (g.period_id = :period AND g.reward > :reward))
+ORDER BY g.period_id DESC, g.reward LIMIT :limit;
+
+-- name: grants_of_period
+SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by FROM grants
+WHERE period_id = ? AND (place, reward) > (?, ?) ORDER BY place, reward LIMIT ?;
+
+-- name: find_grant
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
+       g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
+FROM grants g JOIN periods p ON p.id = g.period_id
+WHERE g.period_id = ? AND g.place = ? AND g.reward = ? AND p.state IN ('frozen', 'pruned');
+
+-- name: claim_grant
+UPDATE grants SET claimed_at = ?, claimed_by = ?
+WHERE period_id = ? AND place = ? AND reward = ? AND claimed_at IS NULL;
+
+-- name: old_events
+SELECT seq, board_id, user_id, score, at, received_at, voided_by IS NOT NULL FROM events
+WHERE seq > ? ORDER BY seq LIMIT ?;
+
+-- name: delete_event
+DELETE FROM events WHERE seq = ?;
+
+-- name: find_base
+SELECT score, achieved_at, total, moved FROM bases WHERE period_id = ? AND user_id = ?;
+
+-- name: put_base
+INSERT INTO bases (period_id, user_id, score, achieved_at, total, moved) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (period_id, user_id) DO UPDATE SET
+    score = excluded.score, achieved_at = excluded.achieved_at, total = excluded.total, moved = excluded.moved;
+
+-- name: find_fact
+SELECT value FROM facts WHERE name = ?;
+
+-- name: put_fact
+INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: prunable_periods
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+WHERE board_id = ? AND state = 'frozen' AND swept = 1 AND frozen_at < ? ORDER BY id;
+
+-- name: mark_pruned
+UPDATE periods SET state = 'pruned' WHERE id = ?;
+
+-- name: prune_finals
+DELETE FROM finals WHERE period_id = :period AND place IN
+    (SELECT place FROM finals WHERE period_id = :period LIMIT :limit);
+
+-- name: final_total
+SELECT total_users FROM periods WHERE id = ?;
+
+-- name: final_page
+SELECT place, user_id, score, achieved_at, competition, dense FROM finals
+WHERE period_id = ? AND place > ? ORDER BY place LIMIT ?;
+
+-- name: find_final
+SELECT place, user_id, score, achieved_at, competition, dense FROM finals WHERE period_id = ? AND user_id = ?;
+
+-- name: final_score
+SELECT score FROM finals WHERE period_id = ? AND place = ?;
+
+-- name: put_webhook
+INSERT INTO webhooks (pod_id, url, secret, created_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (pod_id) DO UPDATE SET url = excluded.url, secret = excluded.secret, created_at = excluded.created_at;
+
+-- name: find_webhook
+SELECT pod_id, url, secret, created_at FROM webhooks WHERE pod_id = ?;
+
+-- name: delete_webhook
+DELETE FROM webhooks WHERE pod_id = ?;
+
+-- name: drop_messages
+DELETE FROM outbox WHERE pod_id = ? AND delivered_at IS NULL;
+
+-- name: due_messages
+SELECT message_id, pod_id, period_id, kind, body, created_at, attempts FROM outbox
+WHERE delivered_at IS NULL AND due_at <= ? ORDER BY due_at, id LIMIT ?;
+
+-- name: message_delivered
+UPDATE outbox SET delivered_at = ?, attempts = attempts + 1, error = NULL WHERE message_id = ?;
+
+-- name: message_failed
+UPDATE outbox SET due_at = ?, attempts = attempts + 1, error = ? WHERE message_id = ?;
+
+-- name: count_messages
+SELECT count(*) FROM outbox WHERE delivered_at IS NULL AND due_at IS NOT NULL;
+
+-- name: forget_messages
+DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE delivered_at < ? LIMIT ?);
+
+-- name: take_job
+INSERT INTO jobs (name, owner, started_at, runs) VALUES (:name, :owner, :now, 0)
+ON CONFLICT (name) DO UPDATE SET
+    started_at = CASE WHEN owner IS excluded.owner THEN started_at ELSE excluded.started_at END, owner = excluded.owner;
+
+-- name: leave_job
+UPDATE jobs SET owner = NULL, finished_at = ?, result = ?, error = ?, runs = runs + 1 WHERE name = ? AND owner = ?;
+
+-- name: jobs
+SELECT name, owner, started_at, finished_at, result, error, runs FROM jobs ORDER BY name;

@@ -1,0 +1,152 @@
+"""Windows, periods, rewards and moments, between what travels and what the service knows."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from laurels.core.board import Board
+from laurels.core.instants import LAST_US, to_datetime, to_us
+from laurels.core.limits import METADATA_DEPTH, PRIZE_BYTES
+from laurels.core.rewards import Between, Reward
+from laurels.core.windows import ALL, DAILY, MONTHLY, WEEKLY, Day, Period, PeriodState, Window, check_window
+from laurels.errors import Invalid
+from laurels.http.answers import PeriodAnswer, PeriodStatus
+from laurels.http.requests import RewardBody, RewardRanks, RewardScores, WindowBody
+from laurels.service.submit import exact_score, is_deeper
+
+_KNOWN = (ALL, DAILY, WEEKLY, MONTHLY)
+_FINAL: dict[PeriodState, PeriodStatus] = {PeriodState.FROZEN: "FINAL", PeriodState.PRUNED: "PRUNED"}
+
+
+def read_windows(sent: Sequence[str | WindowBody]) -> tuple[Window, ...]:
+    windows: list[Window] = []
+    for number, each in enumerate(sent):
+        body = WindowBody(window=each) if isinstance(each, str) else each
+        window = Window(body.window, body.time_zone, body.start_day, body.cron)
+        wrong = _fault(window, {other.name for other in windows})
+        if wrong is not None:
+            raise Invalid("invalid_window", f"{wrong}.", field=f"windows[{number}]", rule=wrong)
+        windows.append(window)
+    return tuple(windows)
+
+
+def _fault(window: Window, taken: set[str]) -> str | None:
+    if window.name in taken:
+        return f"the window {window.name!r} stands there twice"
+    if window.name in _KNOWN and window.cron is not None:
+        return f"{window.name!r} needs no cron line; choose another name for a window of your own"
+    if window.name not in _KNOWN and window.cron is None:
+        return (
+            f"{window.name!r} is not {', '.join(_KNOWN[:-1])} or {_KNOWN[-1]}; a window of your own needs a cron line, "
+            f'such as {{"window": "{window.name}", "cron": "0 9 * * mon", "timeZone": "Europe/Berlin"}}'
+        )
+    if window.name != WEEKLY and window.start_day is not Day.MONDAY:
+        return "only 'weekly' has a startDay"
+    return check_window(window)
+
+
+def show_windows(windows: Sequence[Window]) -> list[str | WindowBody]:
+    return [
+        window.name
+        if window == Window(window.name)
+        else WindowBody(window=window.name, time_zone=window.time_zone, start_day=window.start_day, cron=window.cron)
+        for window in windows
+    ]
+
+
+def read_rewards(sent: Sequence[RewardBody], windows: Sequence[Window]) -> tuple[Reward, ...]:
+    rewards: list[Reward] = []
+    for number, body in enumerate(sent):
+        wrong = _reward_fault(body, {other.name for other in rewards}, {window.name for window in windows})
+        if wrong is not None:
+            raise Invalid("invalid_reward", f"{wrong}.", field=f"rewards[{number}]", rule=wrong)
+        rewards.append(
+            Reward(
+                body.name,
+                body.prize,
+                tuple(body.windows),
+                None if body.ranks is None else Between(body.ranks.from_, body.ranks.to),
+                body.top_percent,
+                None if body.scores is None else Between(_bound(body.scores.at_least), _bound(body.scores.at_most)),
+            )
+        )
+    return tuple(rewards)
+
+
+def _reward_fault(body: RewardBody, taken: set[str], windows: set[str]) -> str | None:  # noqa: PLR0911 - one a rule
+    if body.name in taken:
+        return f"the reward {body.name!r} stands there twice"
+    if sum(each is not None for each in (body.ranks, body.top_percent, body.scores)) != 1:
+        return "exactly one of ranks, topPercent and scores says who gets it"
+    if body.ranks is not None and body.ranks.from_ > body.ranks.to:
+        return "ranks go from the better one to the worse one, such as from 1 to 3"
+    if body.scores is not None and body.scores.at_least is None and body.scores.at_most is None:
+        return "scores need atLeast, or atMost, or both"
+    if missing := sorted(set(body.windows) - windows):
+        return f"the board has no window {missing[0]!r}"
+    if is_deeper(body.prize, METADATA_DEPTH) or len(msgspec.json.encode(body.prize)) > PRIZE_BYTES:
+        return f"a prize is at most {PRIZE_BYTES} bytes of JSON, nested at most {METADATA_DEPTH} deep"
+    return None
+
+
+def show_rewards(rewards: Sequence[Reward]) -> list[RewardBody]:
+    return [
+        RewardBody(
+            name=reward.name,
+            prize=reward.prize,
+            windows=list(reward.windows),
+            ranks=None
+            if reward.ranks is None
+            else RewardRanks(from_=_whole(reward.ranks.low), to=_whole(reward.ranks.high)),
+            top_percent=reward.top_percent,
+            scores=None
+            if reward.scores is None
+            else RewardScores(at_least=reward.scores.low, at_most=reward.scores.high),
+        )
+        for reward in rewards
+    ]
+
+
+def show_period(board: Board, period: Period, now: int) -> PeriodAnswer:
+    end = board.end_of(period)
+    if period.is_final:
+        status = _FINAL[period.state]
+    elif period.state is PeriodState.CLOSED or (end is not None and now >= end):
+        status = "CLOSING"
+    else:
+        status = "SCHEDULED" if period.start is not None and now < period.start else "OPEN"
+    return PeriodAnswer(
+        window=period.window,
+        period=period.name,
+        status=status,
+        start_time=show_moment(period.start),
+        end_time=show_moment(period.end),
+        next_reset=show_moment(end) if end is not None and now < end else None,
+        total_users=period.total_users,
+    )
+
+
+def read_instant(moment: datetime, field: str) -> int:
+    us = to_us(moment)
+    if not 0 <= us <= LAST_US:
+        raise Invalid(
+            "timestamp_out_of_range",
+            f"{field} must lie between the years 1970 and 9999, in UTC.",
+            field=field,
+            rule="1970-01-01T00:00:00Z <= time <= 9999-12-31T23:59:59.999999Z",
+        )
+    return us
+
+
+def show_moment(us: int | None) -> datetime | None:
+    return None if us is None else to_datetime(us)
+
+
+def _bound(score: float | None) -> float | None:
+    return None if score is None else exact_score(score, "rewards")
+
+
+def _whole(rank: float | None) -> int:
+    assert rank is not None, "ranks have both bounds"
+    return int(rank)

@@ -1,0 +1,156 @@
+"""Periods, and what users got in them: close, extend, results, rewards."""
+
+from typing import Any
+
+import msgspec
+
+from laurels.core.board import Board, RankStyle
+from laurels.core.instants import to_datetime
+from laurels.http.answers import (
+    ClaimAnswer,
+    PeriodAnswer,
+    PeriodsAnswer,
+    ResultEntry,
+    ResultsAnswer,
+    RewardEntry,
+    RewardsAnswer,
+)
+from laurels.http.board_parts import read_instant, show_moment, show_period
+from laurels.http.call import Call
+from laurels.http.decode import decode_cursor, decode_named_cursor, encode_cursor
+from laurels.http.requests import NoQuery, PageQuery, PeriodExtension, PeriodsQuery, UserQuery
+from laurels.service.freezing import grant_id
+from laurels.service.seasons import Granted
+
+
+async def get_periods(call: Call[PeriodsQuery, None]) -> PeriodsAnswer:
+    """A board's periods: the next, the current and the past ones, last first
+
+    The name of a period can be given as `period` to `top`, `rank`, `around`, `ranks` and `distribution`.
+    """
+    board, query = call.board, call.query
+    periods = await call.laurels.seasons.page(board, query.window, decode_cursor(query.cursor), query.limit)
+    now = call.laurels.clock.now_us()
+    return PeriodsAnswer(
+        uuid=board.uuid,
+        # What an ended board had made ahead never began.
+        periods=[
+            show_period(board, period, now)
+            for period in periods
+            if board.end_at is None or period.start is None or period.start < board.end_at
+        ],
+        next_cursor=encode_cursor(periods[-1].id) if len(periods) == query.limit else None,
+    )
+
+
+async def post_close(call: Call[NoQuery, None]) -> PeriodAnswer:
+    """Close a period now
+
+    It ends in a moment, at the `endTime` of the answer, and the next one begins there. Its late scores are taken for
+    the board's grace time, then it is frozen.
+    """
+    period = await call.laurels.seasons.close_now(call.board, call.path("period"))
+    return show_period(call.board, period, call.laurels.clock.now_us())
+
+
+async def post_extend(call: Call[NoQuery, PeriodExtension]) -> PeriodAnswer:
+    """Let a period end later
+
+    The next one begins where it ends. Possible until shortly before its end.
+    """
+    end = read_instant(call.body.end_time, "endTime")
+    period = await call.laurels.seasons.extend(call.board, call.path("period"), end)
+    return show_period(call.board, period, call.laurels.clock.now_us())
+
+
+async def get_period_rewards(call: Call[PageQuery, None]) -> RewardsAnswer:
+    """What was granted in a period, best places first
+
+    Empty until the period is final.
+    """
+    query = call.query
+    period = await call.laurels.seasons.period(call.board, None, call.path("period"))
+    after = decode_named_cursor(query.cursor) or (0, "")
+    granted = await call.laurels.seasons.rewards_of_period(call.board, period, after, query.limit)
+    last = granted[-1].grant if len(granted) == query.limit else None
+    return RewardsAnswer(
+        rewards=[_entry(each) for each in granted],
+        next_cursor=None if last is None else encode_cursor(last.place, last.reward),
+    )
+
+
+async def get_user_results(call: Call[UserQuery, None]) -> ResultsAnswer:
+    """Where a user ended in all past periods, last first
+
+    The pod is the key's own; an admin names it as `podId`.
+    """
+    query = call.query
+    found = await call.laurels.seasons.results(_boards(call), call.user_id, decode_cursor(query.cursor), query.limit)
+    return ResultsAnswer(
+        user_id=call.user_id,
+        results=[
+            ResultEntry(
+                uuid=board.uuid,
+                name=board.name,
+                window=result.period.window,
+                period=result.period.name,
+                start_time=show_moment(result.period.start),
+                end_time=show_moment(result.period.end),
+                rank=result.final.competition if board.rank_style is RankStyle.COMPETITION else result.final.place,
+                score=result.final.score,
+                timestamp=to_datetime(result.final.achieved_at),
+                total_users=result.period.total_users or 0,
+            )
+            for board, result in found
+        ],
+        next_cursor=encode_cursor(found[-1][1].period.id) if len(found) == query.limit else None,
+    )
+
+
+async def get_user_rewards(call: Call[UserQuery, None]) -> RewardsAnswer:
+    """What a user was granted, last period first
+
+    The pod is the key's own; an admin names it as `podId`.
+    """
+    query = call.query
+    before = decode_named_cursor(query.cursor)
+    granted = await call.laurels.seasons.rewards_of_user(_boards(call), call.user_id, before, query.limit)
+    last = granted[-1].grant if len(granted) == query.limit else None
+    return RewardsAnswer(
+        rewards=[_entry(each) for each in granted],
+        next_cursor=None if last is None else encode_cursor(last.period_id, last.reward),
+    )
+
+
+async def post_claim(call: Call[NoQuery, None]) -> ClaimAnswer:
+    """Claim a reward: mark it as handed out
+
+    Idempotent: the first claim stays, and a repetition says `alreadyClaimed`.
+    """
+    granted, first = await call.laurels.seasons.claim(call.caller, call.path("rewardId"))
+    return ClaimAnswer(reward=_entry(granted), already_claimed=not first)
+
+
+def _boards(call: Call[UserQuery, Any]) -> list[Board]:
+    pod_id = call.caller.require_pod(call.query.pod_id)
+    if call.query.uuid is not None:
+        board = call.laurels.boards.to_read_with_key(call.caller, call.query.uuid)
+        return [board] if board.pod_id == pod_id else []
+    return [board for board in call.laurels.boards.all() if board.pod_id == pod_id]
+
+
+def _entry(granted: Granted) -> RewardEntry:
+    grant = granted.grant
+    return RewardEntry(
+        reward_id=grant_id(grant),
+        uuid=granted.board.uuid,
+        window=granted.period.window,
+        period=granted.period.name,
+        user_id=grant.user_id,
+        reward=grant.reward,
+        rank=grant.rank,
+        score=grant.score,
+        prize=msgspec.json.decode(grant.prize),
+        granted_at=to_datetime(grant.granted_at),
+        claimed_at=show_moment(grant.claimed_at),
+    )

@@ -1,0 +1,143 @@
+"""The part of the ledger that keeps what became of periods: final ranks, rewards, results."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from laurels.core.board import Board, Ranking
+from laurels.core.windows import Period
+from laurels.ports.index import Ranks
+from laurels.ports.ledger import Row
+from laurels.ports.outbox import Message
+
+
+class Final(Struct, frozen=True):
+    """A final place, with the ranks of the three styles: `place` is the ordinal one."""
+
+    place: int
+    user_id: str
+    score: float
+    achieved_at: int
+    competition: int
+    dense: int
+
+
+class Grant(Struct, frozen=True):
+    """A prize that a user got at the end of a period. `prize` is JSON text."""
+
+    period_id: int
+    place: int
+    reward: str
+    user_id: str
+    rank: int
+    score: float
+    prize: str
+    granted_at: int
+    claimed_at: int | None = None
+    claimed_by: str | None = None
+
+
+class Result(Struct, frozen=True):
+    """Where a user ended in a period."""
+
+    board_id: int
+    period: Period
+    final: Final
+
+
+class Seasons(Protocol):
+    @property
+    def finals(self) -> Ranks:
+        """The final ranks of frozen periods, by key. The capacity of a ranking plays no part: it is what was frozen."""
+
+    # Periods
+
+    async def find_period(self, board_id: int, name: str) -> Period | None:
+        """A period of a board, whatever became of it."""
+
+    async def period_at(self, board_id: int, window: str, at: int) -> Period | None:
+        """The last period of a window that began up to an instant."""
+
+    async def periods(self, board_id: int, window: str | None, before_id: int | None, limit: int) -> list[Period]:
+        """A board's periods, the last made first."""
+
+    # The freeze
+
+    def ordered_rows(self, ranking: Ranking) -> AsyncIterator[list[Row]]:
+        """The rows of a closed period in the order of the ranking, up to its capacity, removed ones left out.
+
+        Sorted once, given in chunks: memory does not grow with the period.
+        """
+
+    async def count_ranked(self, ranking: Ranking) -> int:
+        """How many rows `ordered_rows` gives."""
+
+    async def last_place(self, period_id: int) -> int:
+        """The last final place that was written; 0: none."""
+
+    async def write_finals(
+        self, period_id: int, finals: Sequence[Final], grants: Sequence[Grant], messages: Sequence[Message]
+    ) -> None:
+        """Store a stretch of final places with the rewards and messages that follow from it, all or nothing.
+
+        What is there stays: doing it again changes nothing.
+        """
+
+    async def finish_freeze(
+        self, board: Board, period: Period, total_users: int, messages: Sequence[Message], now: int
+    ) -> bool:
+        """Make a closed period FROZEN and release its messages. False if it is frozen already."""
+
+    async def unswept(self, frozen_before: int) -> list[tuple[int, Period]]:
+        """Frozen periods, with their board ids, whose rows have not been removed yet."""
+
+    async def sweep(self, period_id: int, limit: int) -> int:
+        """Remove some rows of a frozen period, for its final ranks stand in their place; gives how many.
+
+        Fewer than the limit: nothing is left to sweep.
+        """
+
+    # What users got
+
+    async def results(self, board_ids: Sequence[int], user_id: str, before_id: int | None, limit: int) -> list[Result]:
+        """A user's final places on some boards, the last period first, in one query."""
+
+    async def grants_of_user(
+        self, board_ids: Sequence[int], user_id: str, before: tuple[int, str] | None, limit: int
+    ) -> list[tuple[int, Period, Grant]]:
+        """What a user was granted on some boards, with the board's id, the last period first.
+
+        `before`: the period and the reward that were given last.
+        """
+
+    async def grants_of_period(self, period_id: int, after: tuple[int, str], limit: int) -> list[Grant]:
+        """What was granted in a period, in the order of places, after a place and a reward."""
+
+    async def find_grant(self, period_id: int, place: int, reward: str) -> tuple[int, Period, Grant] | None:
+        """One grant of a frozen period, with the board's id."""
+
+    async def claim(self, period_id: int, place: int, reward: str, by: str, now: int) -> bool:
+        """Mark a grant as claimed. False: it was before, and that stays."""
+
+    # Retention
+
+    async def prune_events(
+        self, boards: Sequence[Board], received_before: int, after_seq: int, limit: int
+    ) -> tuple[int, int | None]:
+        """Remove old events of some boards, from a place in the order of arrival on, and keep what they add up to.
+
+        Looks at `limit` events; gives how many were removed, and where to go on, or None if the rest is younger.
+        A fold that starts from what was kept gives the same rows as before.
+        """
+
+    async def prune_progress(self, name: str) -> str | None:
+        """What was noted of an earlier run."""
+
+    async def note_prune_progress(self, name: str, text: str) -> None: ...
+
+    async def prunable_periods(self, board_id: int, frozen_before: int) -> list[Period]:
+        """Frozen periods whose final ranks need not be kept any longer."""
+
+    async def prune_finals(self, period_id: int, limit: int) -> int:
+        """Remove some final ranks of a period, which is PRUNED from then on. Grants stay."""

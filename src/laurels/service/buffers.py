@@ -1,0 +1,85 @@
+"""Buffered boards: their rankings are fed every `flushMs` with one batch, so very many writes are few to the index.
+
+Each ranking has two buffers. One gathers the newest row of each user while the other is being sent; then they are
+swapped. Scores are durable before their answer all the same; it is the rank that comes later.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable, Sequence
+
+from laurels.core.board import Board, Ranking
+from laurels.core.order import encode_key
+from laurels.metrics import BUFFERED
+from laurels.ports import Row
+
+# From here on a buffer does not wait for its time.
+FULL_ROWS = 50_000
+
+Send = Callable[[Board, Ranking, list[Row], int], Awaitable[object]]
+
+
+class Buffers:
+    """`send` takes the rows of a ranking, and how many were left out, for they can't be ranked."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._rows: dict[Ranking, tuple[Board, dict[str, Row]]] = {}
+        self._flushing: dict[Ranking, asyncio.Task[None]] = {}
+
+    def add(self, board: Board, ranking: Ranking, rows: Sequence[Row]) -> None:
+        assert board.flush_ms is not None
+        _, gathered = self._rows.setdefault(ranking, (board, {}))
+        for row in rows:
+            if (held := gathered.get(row.user_id)) is None or row.version > held.version:
+                gathered[row.user_id] = row
+        BUFFERED.set(sum(len(waiting) for _, waiting in self._rows.values()))
+        flushing = self._flushing.get(ranking)
+        if flushing is None or flushing.done():
+            wait_s = 0 if len(gathered) >= FULL_ROWS else board.flush_ms / 1000
+            self._flushing[ranking] = asyncio.create_task(self._flush_after(ranking, wait_s), name="flush a board")
+
+    async def flush(self) -> None:
+        """Send everything now."""
+        while self._rows:
+            for ranking in list(self._rows):
+                await self._flush(ranking)
+
+    async def close(self) -> None:
+        await self.flush()
+        for task in self._flushing.values():
+            task.cancel()
+        await asyncio.gather(*self._flushing.values(), return_exceptions=True)
+
+    async def _flush_after(self, ranking: Ranking, wait_s: float) -> None:
+        """Goes on while there is something to send."""
+        while ranking in self._rows:
+            await asyncio.sleep(wait_s)
+            await self._flush(ranking)
+
+    async def _flush(self, ranking: Ranking) -> None:
+        board, gathered = self._rows.pop(ranking, (None, {}))
+        if board is not None:
+            rows, left_out = reach_capacity(board, list(gathered.values()))
+            await self._send(board, ranking, rows, left_out)
+            BUFFERED.set(sum(len(waiting) for _, waiting in self._rows.values()))
+
+
+def reach_capacity(board: Board, rows: list[Row]) -> tuple[list[Row], int]:
+    """The rows that can be ranked, and how many can't be, for as many as fit are better.
+
+    Only where scores never get worse: else one of them may be ranked now, and has to leave.
+    """
+    capacity = board.capacity
+    if capacity is None or not board.is_reduced or len(rows) <= capacity:
+        return rows, 0
+    gone = [row for row in rows if row.standing is None]
+    ranked = [row for row in rows if row.standing is not None]
+
+    def key(row: Row) -> bytes:
+        standing = row.standing
+        assert standing is not None
+        return encode_key(board.order, board.ties, standing.score, standing.achieved_at, row.user_id)
+
+    best = heapq.nsmallest(capacity, ranked, key=key)
+    return [*gone, *best], len(ranked) - len(best)

@@ -1,0 +1,203 @@
+"""Periods as people see them: the present, the past and the next; ending one by hand; results and rewards of users."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from laurels.core.board import Board, Status
+from laurels.core.instants import to_datetime
+from laurels.core.periods import next_period, with_end
+from laurels.core.windows import Period, PeriodState, Span
+from laurels.errors import Conflict, Invalid, NotFound
+from laurels.ports import Clock, Grant, Ledger, Result
+from laurels.service.access import Caller
+from laurels.service.boards import NOTICE_US, Boards
+from laurels.service.freezing import parse_grant_id
+
+CURRENT = "current"
+PREVIOUS = "previous"
+# Final periods that were looked up lately. They don't change, but for being pruned.
+KEPT = 1000
+ATTEMPTS = 5
+
+
+class Granted(Struct, frozen=True):
+    """A grant, with where it was won."""
+
+    board: Board
+    period: Period
+    grant: Grant
+
+
+class Seasons:
+    def __init__(self, ledger: Ledger, boards: Boards, clock: Clock) -> None:
+        self._ledger = ledger
+        self._boards = boards
+        self._clock = clock
+        self._past: dict[tuple[int, str], Period] = {}
+
+    # Which period
+
+    async def period(self, board: Board, window: str | None, name: str | None) -> Period:
+        """The period that a reader means: 'current', 'previous', or one by its name. None: the board's own choice."""
+        if window is not None and board.window_named(window) is None:
+            raise Invalid(
+                "window_not_available",
+                f"This board has the windows {', '.join(board.window_names)}.",
+                field="window",
+                rule=f"one of {', '.join(board.window_names)}",
+            )
+        if name in {None, CURRENT}:
+            return await self._current(board, window or board.window_names[0])
+        if name == PREVIOUS:
+            return await self._previous(board, window or board.window_names[0])
+        assert name is not None
+        period = board.period_named(name) or await self._find(board, name)
+        if period is None or (window is not None and period.window != window):
+            of_window = "" if window is None else f" of the window {window!r}"
+            raise NotFound("period_not_found", f"The board has no period {name!r}{of_window}.", field="period")
+        return period
+
+    async def page(self, board: Board, window: str | None, before_id: int | None, limit: int) -> list[Period]:
+        if window is not None:
+            await self.period(board, window, None)
+        return await self._ledger.seasons.periods(board.id, window, before_id, limit)
+
+    async def _current(self, board: Board, window: str) -> Period:
+        now = self._clock.now_us()
+        if board.end_at is not None and now >= board.end_at:
+            # What an ended board shows is how it ended.
+            now = board.end_at - 1
+        period = board.current_period(window, now)
+        if period is None:
+            period = await self._ledger.seasons.period_at(board.id, window, now)
+        if period is None:
+            raise NotFound("period_not_found", f"The window {window!r} has not begun.", field="period")
+        return period
+
+    async def _previous(self, board: Board, window: str) -> Period:
+        current = await self._current(board, window)
+        found = None
+        if current.start is not None:
+            found = board.current_period(window, current.start - 1) or await self._ledger.seasons.period_at(
+                board.id, window, current.start - 1
+            )
+        if found is None:
+            raise NotFound("period_not_found", f"The window {window!r} has no period before this one.", field="period")
+        return found
+
+    async def _find(self, board: Board, name: str) -> Period | None:
+        key = (board.id, name)
+        period = self._past.get(key) or await self._ledger.seasons.find_period(board.id, name)
+        if period is not None and period.is_final and key not in self._past:
+            if len(self._past) >= KEPT:
+                self._past.clear()
+            self._past[key] = period
+        return period
+
+    # By hand
+
+    async def close_now(self, board: Board, name: str) -> Period:
+        """End a period as soon as every server can know; the next one begins there."""
+        period = self._going_on(board, name)
+        for _ in range(ATTEMPTS):
+            end = await self._boards.next_free_instant(board)
+            if period.end is not None and end >= period.end:
+                return period
+            try:
+                return await self._move_end(board, period, end)
+            except Conflict as error:
+                # An event that is further ahead came just now.
+                if error.code != "period_has_scores":
+                    raise
+        raise Conflict("changed_meanwhile", "Scores ahead of the clock come in all the time. Try again.")
+
+    async def extend(self, board: Board, name: str, end: int) -> Period:
+        """Let a period end later; the next one begins there."""
+        period = self._going_on(board, name)
+        assert period.end is not None, "_going_on sees to it"
+        following = next_period(board, period)
+        if end <= period.end or (following is not None and following.end is not None and end >= following.end):
+            last = None if following is None or following.end is None else to_datetime(following.end).isoformat()
+            rule = f"{to_datetime(period.end).isoformat()} < endTime" + (f" < {last}" if last else "")
+            raise Invalid(
+                "out_of_range",
+                "The new end must be later, and before the next period would end.",
+                field="endTime",
+                rule=rule,
+            )
+        if self._clock.now_us() + NOTICE_US >= period.end:
+            raise Conflict(
+                "period_has_scores", "The next period begins in a moment: it is too late to extend this one."
+            )
+        return await self._move_end(board, period, end, free_from=period.end)
+
+    def _going_on(self, board: Board, name: str) -> Period:
+        now = self._clock.now_us()
+        period = board.period_named(name)
+        if period is None:
+            raise NotFound("period_not_found", f"The board has no period {name!r} that goes on.", field="period")
+        if period.end is None:
+            raise Conflict(
+                "period_not_open",
+                "The window 'all' has no end. End the board instead, or add a window of its own for seasons.",
+            )
+        if (
+            not period.contains(now)
+            or period.state is not PeriodState.OPEN
+            or board.status_at(now) is not Status.ACTIVE
+        ):
+            raise Conflict("period_not_open", f"The period {name!r} is not going on.")
+        return period
+
+    async def _move_end(self, board: Board, period: Period, end: int, free_from: int | None = None) -> Period:
+        def change(fresh: Board) -> tuple[Board, Sequence[Span]]:
+            return with_end(fresh, self._same(fresh, period), end), ()
+
+        stored = await self._boards.update(board, change, end if free_from is None else free_from)
+        return self._same(stored, period)
+
+    @staticmethod
+    def _same(board: Board, period: Period) -> Period:
+        found = next((each for each in board.periods if each.id == period.id), None)
+        if found is None or found.state is not PeriodState.OPEN:
+            raise Conflict("period_not_open", f"The period {period.name!r} is over.")
+        return found
+
+    # What users got
+
+    async def results(
+        self, boards: Iterable[Board], user_id: str, before_id: int | None, limit: int
+    ) -> list[tuple[Board, Result]]:
+        by_id = {board.id: board for board in boards}
+        found = await self._ledger.seasons.results(list(by_id), user_id, before_id, limit)
+        return [(by_id[result.board_id], result) for result in found]
+
+    async def rewards_of_user(
+        self, boards: Iterable[Board], user_id: str, before: tuple[int, str] | None, limit: int
+    ) -> list[Granted]:
+        by_id = {board.id: board for board in boards}
+        found = await self._ledger.seasons.grants_of_user(list(by_id), user_id, before, limit)
+        return [Granted(by_id[board_id], period, grant) for board_id, period, grant in found]
+
+    async def rewards_of_period(
+        self, board: Board, period: Period, after: tuple[int, str], limit: int
+    ) -> list[Granted]:
+        """Nothing before the period is final."""
+        if not period.is_final:
+            return []
+        found = await self._ledger.seasons.grants_of_period(period.id, after, limit)
+        return [Granted(board, period, grant) for grant in found]
+
+    async def claim(self, caller: Caller, reward_id: str) -> tuple[Granted, bool]:
+        """Mark a reward as handed out. Idempotent: the first claim stays, and the answer says whether this was it."""
+        key = parse_grant_id(reward_id)
+        found = None if key is None else await self._ledger.seasons.find_grant(*key)
+        board = None if found is None else self._boards.by_id(found[0])
+        if key is None or board is None or not (caller.is_admin or caller.pod_id == board.pod_id):
+            raise NotFound("reward_not_found", f"There is no reward {reward_id!r}.", field="rewardId")
+        caller.require_writer()
+        first = await self._ledger.seasons.claim(*key, caller.key_id, self._clock.now_us())
+        stored = await self._ledger.seasons.find_grant(*key)
+        assert stored is not None, "grants are kept"
+        return Granted(board, stored[1], stored[2]), first
