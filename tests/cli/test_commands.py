@@ -63,14 +63,15 @@ def test_from_import_to_export(data_dir: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
     refused = [line for line in done.stderr.splitlines() if line.startswith("line ")]
     assert sorted(line.split(":")[0] for line in refused) == ["line 4", "line 5", "line 6", "line 7", "line 9"]
-    assert "3 accepted, 0 already there, 5 refused." in done.stderr
+    assert "3 accepted, 0 already there, 5 refused. 3 came too late for the window monthly." in done.stderr
 
-    top = laurels("top", "--json", data_dir=data_dir)
+    assert json.loads(laurels("top", "--json", data_dir=data_dir).stdout) == []
+    top = laurels("top", "--window", "all", "--json", data_dir=data_dir)
     assert [(each["rank"], each["userId"], each["score"]) for each in json.loads(top.stdout)] == [
         (1, "ada", 2.5),
         (2, "日本", 0.1),
     ]
-    assert "ada" in laurels("top", "default", "--limit", "1", data_dir=data_dir).stdout
+    assert "ada" in laurels("top", "default", "--limit", "1", "--period", "all", data_dir=data_dir).stdout
 
     as_csv = tmp_path / "out.csv"
     assert laurels("export", "default", str(as_csv), data_dir=data_dir).returncode == 0

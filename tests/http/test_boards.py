@@ -35,7 +35,15 @@ def test_a_board_comes_back_as_it_was_made(api: httpx.Client) -> None:
     board = made.json()
     assert body.items() <= board.items()
     assert (board["status"], board["totalUsers"]) == ("ACTIVE", 0)
-    whole = {"window": "all", "period": "all", "startTime": None, "endTime": None, "nextReset": None}
+    whole = {
+        "window": "all",
+        "period": "all",
+        "status": "OPEN",
+        "startTime": None,
+        "endTime": None,
+        "nextReset": body["endTime"],
+        "totalUsers": None,
+    }
     assert board["periods"] == [whole]
     assert api.get(f"/api/v1/leaderboards/{board['UUID']}").json() == board
     assert api.get(f"/api/v1/leaderboards/{board['UUID']}/periods").json()["periods"] == [whole]
@@ -71,7 +79,13 @@ def test_only_what_is_sent_changes(api: httpx.Client, new_board: NewBoard) -> No
     assert api.get(board).json() == changed
     kept = {"rule": "best", "order": "desc", "ties": "earliest", "windows": ["all"], "segments": ["global"]}
     assert api.patch(board, json=kept).json() == changed
-    for field, other in {"rule": "latest", "order": "asc", "ties": "shared", "windows": [], "segments": ["x"]}.items():
+    for field, other in {
+        "rule": "latest",
+        "order": "asc",
+        "ties": "shared",
+        "windows": ["daily"],
+        "segments": ["x"],
+    }.items():
         problem(api.patch(board, json={field: other}), 422, "immutable_field", field)
     problem(api.patch(board, json={"podId": "other"}), 422, "unknown_field", "podId")
     problem(api.patch(board, json={"maxScore": 0, "minScore": 1}), 422, "bounds_reversed", "maxScore")

@@ -12,7 +12,7 @@ import pytest
 
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
-from laurels.core.board import Board, Ranking, RankStyle
+from laurels.core.board import GLOBAL, Board, Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Rule, Standing
 from laurels.errors import TooMany, Unavailable
@@ -116,7 +116,8 @@ def test_verify_finds_every_kind_of_difference(tmp_path: Path) -> None:
                 ledger.execute("DELETE FROM events WHERE user_id = 'u9'")
                 ledger.execute("UPDATE scores SET total = '10.5' WHERE user_id = 'u10'")
                 ledger.commit()
-            (live,) = laurels._index._live.values()  # type: ignore[attr-defined]
+            # That of the month.
+            live = laurels._index._live[1, GLOBAL]  # type: ignore[attr-defined]
             ghost = Row(1, "ghost", Standing(5.5, 0), 10**9)
             live.apply([ghost], RankStyle.ORDINAL)
             version, key = live._held["u11"]

@@ -1,4 +1,4 @@
-"""`laurels top`, `verify`, `rebuild`, `import` and `export`."""
+"""`laurels top`, `jobs`, `verify`, `rebuild`, `import` and `export`."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 import typer
@@ -35,15 +35,35 @@ def top(
     board: Annotated[str, typer.Argument(help="The board's UUID.")] = "default",
     limit: Annotated[int, typer.Option(help="How many users.")] = 10,
     offset: Annotated[int, typer.Option(help="How many to skip.")] = 0,
+    window: Annotated[str | None, typer.Option(help="Default: the board's first one.")] = None,
+    period: Annotated[str | None, typer.Option(help="A period's name, or 'previous'. Default: this one.")] = None,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the best users of a board."""
-    path = f"/api/v1/leaderboards/{quote(board, safe='')}/top?limit={limit}&offset={offset}"
+    query = {"limit": limit, "offset": offset, "window": window, "period": period}
+    chosen = urlencode({name: value for name, value in query.items() if value is not None})
+    path = f"/api/v1/leaderboards/{quote(board, safe='')}/top?{chosen}"
     users = ask(reach(url, key, data_dir), "GET", path)["users"]
     show(users, ["rank", "userId", "score", "timestamp"], as_json)
+
+
+def jobs(url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Show what is done now and then, once for all servers, and what came of the last runs."""
+    found = ask(reach(url, key, data_dir), "GET", "/api/v1/jobs")["jobs"]
+    if not as_json:
+        found = [job | {"last": _last_run(job)} for job in found]
+    show(found, ["job", "runs", "finishedAt", "last"], as_json)
+
+
+def _last_run(job: dict[str, Any]) -> str:
+    if job["running"]:
+        return "running"
+    if job["error"] is not None:
+        return f"failed: {job['error']}"
+    return ", ".join(f"{name} {count}" for name, count in (job["result"] or {}).items()) or "done"
 
 
 def verify(url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:

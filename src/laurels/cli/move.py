@@ -19,6 +19,7 @@ PATIENT = 8
 # What a board is made of; the rest of what a server says about it follows from that.
 DEFINITION = (
     "UUID", "podId", "name", "rule", "order", "ties", "capacity", "windows", "segments", "public", "metadata",
+    "graceSeconds", "flushMs",
 )  # fmt: skip
 # These it gets when its events are in: an older one may lie outside of them.
 BOUNDS = ("minScore", "maxScore", "startTime", "endTime")

@@ -5,6 +5,7 @@ import csv
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -62,6 +63,8 @@ class Importer:
         self._run_id = run_id
         self._report = report
         self.accepted = self.duplicates = self.refused = 0
+        # How many did not count in a window, for their time is over there.
+        self._late: Counter[str] = Counter()
 
     @property
     def done(self) -> int:
@@ -69,7 +72,8 @@ class Importer:
 
     @property
     def summary(self) -> str:
-        return f"{self.accepted} accepted, {self.duplicates} already there, {self.refused} refused."
+        late = "".join(f" {count} came too late for the window {window}." for window, count in self._late.items())
+        return f"{self.accepted} accepted, {self.duplicates} already there, {self.refused} refused.{late}"
 
     def batches(self, stream: BinaryIO, file_format: Format) -> Iterator[Batch]:
         lines = _Lines(stream, self._refuse)
@@ -94,6 +98,7 @@ class Importer:
         for number, result in zip(batch.numbers, results, strict=True):
             if result["status"] == "accepted":
                 self.accepted += 1
+                self._late.update(result["lateWindows"])
             elif result["status"] == "duplicate":
                 self.duplicates += 1
             else:

@@ -45,4 +45,5 @@ ID_PATTERN = f"^[^\\u0000-\\u001f\\u007f-\\u009f]+{END}"
 KEY_ID_PATTERN = f"^[0-9a-f]{{12}}{END}"
 DIGEST_PATTERN = f"^[0-9a-f]{{64}}{END}"
 # Boards and pods stand in addresses, topics and file names.
+URL_PATTERN = f"^https?://[^\\s]+{END}"
 SLUG_PATTERN = f"^[A-Za-z0-9][A-Za-z0-9._-]*{END}"

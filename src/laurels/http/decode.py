@@ -30,6 +30,8 @@ _CODES = (
     ("Invalid enum value", "not_a_choice"),
     ("Expected `int` >=", "out_of_range"),
     ("Expected `int` <=", "out_of_range"),
+    ("Expected `float` >", "out_of_range"),
+    ("Expected `float` <=", "out_of_range"),
     ("Integer value out of range", "out_of_range"),
     ("Expected `", "wrong_type"),
     ("Invalid value", "wrong_type"),

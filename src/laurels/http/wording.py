@@ -20,6 +20,7 @@ _KINDS = {
 }
 _PATTERNS = {
     limits.ID_PATTERN: "without control characters",
+    limits.URL_PATTERN: "that begins with http:// or https:// and has no spaces",
     limits.SLUG_PATTERN: "of letters, digits, '.', '_' and '-', with a letter or digit first",
 }
 _WHOLE = {

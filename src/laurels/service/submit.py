@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from laurels.core.board import Board, Status
 from laurels.core.ids import new_event_id
-from laurels.core.instants import to_datetime
+from laurels.core.instants import SECOND_US, to_datetime
 from laurels.core.limits import AHEAD_US, DAY_US, METADATA_BYTES, METADATA_DEPTH
 from laurels.core.scores import Standing
 from laurels.core.windows import Period
@@ -148,7 +148,7 @@ class Submissions:
 def _require_open(board: Board, now: int) -> None:
     status = board.status_at(now)
     # The late events of an ended board are taken until its grace time is over.
-    if status in _CLOSED and not (status is Status.ENDED and board.open_periods):
+    if status in _CLOSED and not (status is Status.ENDED and now < (board.end_at or 0) + board.grace_s * SECOND_US):
         code, what = _CLOSED[status]
         raise Conflict(code, f"Board {board.uuid!r} {what}.")
 
