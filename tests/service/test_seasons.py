@@ -1,223 +1,414 @@
-"""The life of periods on a clock that the test holds: years in seconds, with servers dying in between."""
+"""The life of a period, on both kinds of stores: late scores, the freeze, past periods, rewards, resets by hand."""
 
 import asyncio
-import datetime as dt
-import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from laurels.adapters.sqlite import SqliteLedger
+import pytest
+
 from laurels.core.board import Board, RankStyle
-from laurels.core.instants import SECOND_US, to_datetime, to_us
+from laurels.core.instants import SECOND_US
 from laurels.core.order import Order, Ties
+from laurels.core.rewards import Between, Reward
 from laurels.core.scores import Rule
-from laurels.core.windows import ALL_TIME, Day, Window
-from laurels.ports import Role
+from laurels.core.windows import ALL_TIME, Window
+from laurels.errors import Conflict, Invalid, NotFound
+from laurels.ports import Recorded, Role
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
-from laurels.service.submit import Submission
-from support.ledgers import FakeClock
-from support.model import ModelBoard
-from support.services import running
+from laurels.service.submit import RankState, Submission
+from support.services import Stage
 
-DAY = 86_400 * SECOND_US
 HOUR = 3_600 * SECOND_US
-START = to_us(dt.datetime(2025, 2, 20, 7, tzinfo=dt.UTC))
+DAY = 24 * HOUR
 ADMIN = Caller(Role.ADMIN, None, "test")
+DAILY = Window("daily")
+
+Play = Callable[[Laurels], Awaitable[None]]
 
 
-async def create(laurels: Laurels, uuid: str, **fields: Any) -> Board:
-    board = Board(id=0, uuid=uuid, pod_id="default", name=uuid, created_at=0, **fields)
+@pytest.fixture(params=["embedded", "shared"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
+    return Stage(request.param, tmp_path)
+
+
+def play(stage: Stage, work: Play, **settings: Any) -> None:
+    async def run() -> None:
+        async with stage.running(**settings) as laurels:
+            await work(laurels)
+
+    asyncio.run(run())
+
+
+async def create(laurels: Laurels, uuid: str = "board", **fields: Any) -> Board:
+    board = Board(
+        id=0, uuid=uuid, pod_id="default", name=uuid, created_at=0, **({"windows": (DAILY, ALL_TIME)} | fields)
+    )
     return await laurels.boards.create(board, None)
+
+
+def held(laurels: Laurels, uuid: str = "board") -> Board:
+    return laurels.boards.to_read(ADMIN, uuid)
 
 
 async def differences(laurels: Laurels) -> list[Any]:
     return [each async for checked in laurels.verify() for each in checked.differences]
 
 
-async def final(laurels: Laurels, board: str, period: str, style: RankStyle | None = None) -> list[tuple[Any, ...]]:
-    held = laurels.boards.to_read(ADMIN, board)
-    page = (await laurels.reads.top(held, Selection(period=period, style=style), 0, 1000)).value
-    return [(place.rank, place.user_id, place.score, place.achieved_at) for place in page.places]
+async def pass_days(laurels: Laurels, stage: Stage, days: int) -> None:
+    """The jobs run once an hour."""
+    for _ in range(days * 24):
+        stage.clock.now += HOUR
+        await laurels.jobs.run_due()
 
 
-class Dying(BaseException):
-    """The process ended here."""
+async def submit(laurels: Laurels, *scores: tuple[str, float], uuid: str = "board", **fields: Any) -> None:
+    for user, score in scores:
+        await laurels.submissions.submit(held(laurels, uuid), Submission(user, score, **fields))
 
 
-class MortalLedger(SqliteLedger):
-    """The real ledger. After so many of its writes the process ends: just before one, or just after it."""
-
-    def __init__(self, path: Path, clock: FakeClock, rng: random.Random) -> None:
-        super().__init__(path, clock)
-        self.writes_left: int | None = None
-        write = self._threads.write
-
-        async def mortal(work: Any) -> Any:
-            if self.writes_left is None:
-                return await write(work)
-            self.writes_left -= 1
-            if self.writes_left > 0:
-                return await write(work)
-            self.writes_left = None
-            if rng.random() < 0.5:
-                await write(work)
-            raise Dying
-
-        self._threads.write = mortal  # type: ignore[method-assign]
+async def top(laurels: Laurels, uuid: str = "board", **selection: Any) -> list[tuple[int, str, float]]:
+    page = (await laurels.reads.top(held(laurels, uuid), Selection(**selection), 0, 100)).value
+    return [(place.rank, place.user_id, place.score) for place in page.places]
 
 
-@dataclass
-class Mode:
-    """A board, and what a model says of each of its periods, which the model finds by the wall clock alone."""
+def test_late_scores_are_taken_until_the_freeze_and_then_only_by_other_windows(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rule=Rule.INCREMENT, grace_s=600)
+        await create(laurels, "only-daily", rule=Rule.INCREMENT, grace_s=600, windows=(DAILY,))
+        before = held(laurels).current_period("daily", stage.clock.now)
+        assert before is not None
+        assert before.end is not None
+        for uuid in ("board", "only-daily"):
+            await submit(laurels, ("ada", 1), uuid=uuid, event_id="first")
+        stage.clock.now = before.end + 599 * SECOND_US
+        await laurels.jobs.run_due()
+        for uuid in ("board", "only-daily"):
+            await submit(laurels, ("ada", 10), uuid=uuid, at=before.end - 1, event_id="late")
+            await submit(laurels, ("ada", 100), uuid=uuid, event_id="today")
+        assert await top(laurels, period=before.name) == [(1, "ada", 11)]
+        assert await top(laurels) == [(1, "ada", 100)]
+        stage.clock.now = before.end + 600 * SECOND_US
+        await laurels.jobs.run_due()
+        # Frozen: the window refuses it and says so, and the other one counts it.
+        late = Submission("ada", 1000, at=before.end - 1, event_id="too-late")
+        answer = await laurels.submissions.submit(held(laurels), late)
+        assert (answer.late, [each.period.name for each in answer.counted]) == (("daily",), ["all"])
+        assert answer.score == 1111
+        with pytest.raises(Conflict) as caught:
+            await laurels.submissions.submit(held(laurels, "only-daily"), late)
+        assert caught.value.code == "period_closed"
+        assert await top(laurels, period=before.name) == [(1, "ada", 11)]
+        # What was counted is known, though its period is final; and what is another is not the same.
+        again = Submission("ada", 10, at=before.end - 1, event_id="late")
+        answer = await laurels.submissions.submit(held(laurels, "only-daily"), again)
+        assert (answer.outcome, answer.rank_state) == (Recorded.DUPLICATE, RankState.PERIOD_OVER)
+        other = Submission("ada", 11, at=before.end - 1, event_id="late")
+        with pytest.raises(Conflict) as caught:
+            await laurels.submissions.submit(held(laurels, "only-daily"), other)
+        assert caught.value.code == "event_conflict"
+        assert await differences(laurels) == []
 
-    uuid: str
-    fields: dict[str, Any]
-    zone: str
-    day: Day
-    periods: dict[str, ModelBoard] = field(default_factory=dict)
-
-    def names(self, at: int) -> list[str]:
-        wall = to_datetime(at).astimezone(ZoneInfo(self.zone))
-        first = wall.date() - dt.timedelta(days=(wall.weekday() - list(Day).index(self.day)) % 7)
-        return [f"daily-{wall.date()}", f"weekly-{first}", "all"]
-
-    def submit(self, event_id: str, user: str, score: float, at: int) -> None:
-        for name in self.names(at):
-            model = self.periods.setdefault(
-                name,
-                ModelBoard(self.fields["rule"], self.fields["order"], self.fields["ties"], self.fields.get("capacity")),
-            )
-            model.submit(event_id, user, score, at)
-
-    def expected(self, name: str) -> list[tuple[Any, ...]]:
-        model = self.periods[name]
-        return [(model.rank(p), p.user, p.score, p.at) for p in model.ranked()]
-
-
-def modes() -> list[Mode]:
-    return [
-        Mode("solo", {"rule": Rule.BEST, "order": Order.DESC, "ties": Ties.EARLIEST}, "Europe/Berlin", Day.MONDAY),
-        Mode("duo", {"rule": Rule.INCREMENT, "order": Order.DESC, "ties": Ties.SHARED}, "Asia/Kathmandu", Day.SUNDAY),
-        Mode("race", {"rule": Rule.BEST, "order": Order.ASC, "ties": Ties.LATEST}, "Australia/Lord_Howe", Day.FRIDAY),
-        Mode(
-            "rating",
-            {"rule": Rule.LATEST, "order": Order.DESC, "ties": Ties.EARLIEST, "capacity": 4},
-            "America/New_York",
-            Day.WEDNESDAY,
-        ),
-    ]
+    play(stage, work)
 
 
-def play(rng: random.Random, days: int) -> Iterator[int]:
-    """The times at which something happens: some on each day, now and then just around midnight somewhere."""
-    at = START
-    while at < START + days * DAY:
-        at += rng.choice([HOUR, 5 * HOUR, 9 * HOUR, 20 * HOUR])
-        yield at if rng.random() < 0.5 else at - at % HOUR + rng.choice([-1, 0, 1])
+@pytest.mark.parametrize("ties", Ties)
+@pytest.mark.parametrize("order", Order)
+def test_final_ranks_answer_everything_as_the_index_did(stage: Stage, order: Order, ties: Ties) -> None:
+    users = [f"u{number:02}" for number in range(40)]
+
+    async def everything(laurels: Laurels, name: str) -> list[Any]:
+        board, reads = held(laurels), laurels.reads
+        answers: list[Any] = []
+        for style in [None, *RankStyle]:
+            chosen = Selection(period=name, style=style)
+            answers += [
+                await reads.top(board, chosen, 0, 1000),
+                await reads.top(board, chosen, 7, 5),
+                await reads.top(board, chosen, 100, 5),
+                await reads.around(board, chosen, "u00", 3, 3),
+                await reads.around(board, chosen, "u39", 3, 3),
+                await reads.rank(board, chosen, "u17"),
+                await reads.ranks(board, chosen, ["u20", "nobody", "u03", "u04"]),
+            ]
+            for missing in (reads.rank(board, chosen, "nobody"), reads.around(board, chosen, "nobody", 1, 1)):
+                with pytest.raises(NotFound) as caught:
+                    await missing
+                assert caught.value.code == "user_not_found"
+        answers += [await reads.distribution(board, Selection(period=name), buckets) for buckets in (1, 2, 7, 50)]
+        return answers
+
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rule=Rule.BEST, order=order, ties=ties)
+        for number, user in enumerate(users):
+            await submit(laurels, (user, (number * 7) % 13 - 3.5), at=stage.clock.now - number % 3)
+        before = held(laurels).current_period("daily", stage.clock.now)
+        assert before is not None
+        for style in RankStyle:
+            await laurels.reads.top(held(laurels), Selection(period=before.name, style=style), 0, 1)
+        await asyncio.sleep(0.3)
+        live = await everything(laurels, before.name)
+        assert all(not answer.degraded for answer in live)
+        await pass_days(laurels, stage, 2)
+        assert held(laurels).period_named(before.name) is None
+        assert await everything(laurels, before.name) == live
+
+    play(stage, work, repair_interval_ms=50)
 
 
-class Story:
-    """Servers that live one after the other on one ledger, and the model beside them."""
+def test_previous_periods_and_what_there_is_not(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rule=Rule.BEST)
+        with pytest.raises(NotFound):
+            await top(laurels, period="previous")
+        for day in range(3):
+            await submit(laurels, ("ada", day))
+            await pass_days(laurels, stage, 1)
+        assert await top(laurels, period="previous") == [(1, "ada", 2)]
+        assert await top(laurels, window="daily", period="previous") == [(1, "ada", 2)]
+        with pytest.raises(NotFound):
+            await top(laurels, window="all", period="previous")
+        with pytest.raises(NotFound):
+            await top(laurels, period="daily-1999-01-01")
+        with pytest.raises(Invalid):
+            await top(laurels, window="weekly")
+        names = [period.name for period in await laurels.seasons.page(held(laurels), "daily", None, 100)]
+        assert names == sorted(names, reverse=True)
+        with pytest.raises(NotFound):
+            await top(laurels, window="all", period=names[-1])
+        first, second = names[-1], names[-2]
+        assert (await top(laurels, period=first), await top(laurels, period=second)) == (
+            [(1, "ada", 0)],
+            [(1, "ada", 1)],
+        )
+        results = await laurels.seasons.results([held(laurels)], "ada", None, 100)
+        assert [(result.period.name, result.final.score) for _, result in results] == [
+            (names[-3], 2),
+            (second, 1),
+            (first, 0),
+        ]
+        # In pages, too.
+        (one,) = await laurels.seasons.results([held(laurels)], "ada", None, 1)
+        (two,) = await laurels.seasons.results([held(laurels)], "ada", one[1].period.id, 1)
+        assert (one[1].final.score, two[1].final.score) == (2, 1)
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder = folder
-        self.rng = random.Random(seed)
-        self.clock = FakeClock(START)
-        self.modes = modes()
-        self.users = [f"user-{number}" for number in range(7)]
-        self.events = 0
-        self.deaths = 0
-
-    async def begin(self) -> None:
-        async with running(self.folder, clock=self.clock) as laurels:
-            for mode in self.modes:
-                windows = (Window("daily", mode.zone), Window("weekly", mode.zone, mode.day), ALL_TIME)
-                await create(laurels, mode.uuid, windows=windows, **mode.fields)
-
-    async def live(self, days: int) -> None:
-        times = play(self.rng, days)
-        while True:
-            ledger = MortalLedger(self.folder / "laurels.db", self.clock, self.rng)
-            try:
-                async with running(self.folder, clock=self.clock, ledger=ledger) as laurels:
-                    await self.check_users(laurels)
-                    await self.play(laurels, ledger, times)
-                    return
-            except Dying:
-                # A downtime of hours, or days.
-                self.deaths += 1
-                self.clock.now += self.rng.choice([0, 2 * HOUR, 3 * DAY])
-
-    async def play(self, laurels: Laurels, ledger: MortalLedger, times: Iterator[int]) -> None:
-        """Until the server dies, or the times are over."""
-        for at in times:
-            self.clock.now = max(self.clock.now, at)
-            for mode in self.modes:
-                await self.submit(laurels, mode)
-            if self.rng.random() < 0.7:
-                ledger.writes_left = self.rng.randrange(1, 60) if self.rng.random() < 0.1 else None
-                await laurels.jobs.run_due()
-                ledger.writes_left = None
-
-    async def submit(self, laurels: Laurels, mode: Mode) -> None:
-        """One submission feeds all three windows, each with its own period."""
-        board = laurels.boards.to_read(ADMIN, mode.uuid)
-        user, score = self.rng.choice(self.users), float(self.rng.randrange(-5, 100))
-        # Some come late, as long as every one of their periods still takes them.
-        late = self.rng.randrange(50) * SECOND_US if self.rng.random() < 0.3 else 0
-        self.events += 1
-        submission = Submission(user, score, at=self.clock.now - late, event_id=f"e{self.events}")
-        answer = await laurels.submissions.submit(board, submission)
-        assert [each.period.name for each in answer.counted] == mode.names(self.clock.now - late)
-        assert answer.late == ()
-        mode.submit(f"e{self.events}", user, score, self.clock.now - late)
-
-    async def check_users(self, laurels: Laurels) -> None:
-        """One call for all twelve scores of a user."""
-        every = [laurels.boards.to_read(ADMIN, mode.uuid) for mode in self.modes]
-        for user in self.users:
-            shown = (await laurels.reads.scores_of_user(every, user)).value
-            found = {(each.board.uuid, each.period.name): (each.score, each.rank) for each in shown}
-            expected = {}
-            for mode in self.modes:
-                for name in mode.names(self.clock.now):
-                    model = mode.periods.get(name)
-                    if model is not None and (player := model.fold(user)) is not None:
-                        ranked = user in [p.user for p in model.ranked()]
-                        expected[mode.uuid, name] = (player.score, model.rank(player) if ranked else None)
-            assert found == expected
-
-    async def check_periods(self, laurels: Laurels) -> int:
-        """Every final ranking is what the model says; gives how many there are."""
-        past = [(mode, name) for mode in self.modes for name in mode.periods if name not in mode.names(self.clock.now)]
-        for mode, name in past:
-            assert await final(laurels, mode.uuid, name) == mode.expected(name), (mode.uuid, name)
-        return len(past)
+    play(stage, work)
 
 
-def test_two_years_of_four_modes_and_three_windows(tmp_path: Path) -> None:
-    """Servers die at random points of their work; every final ranking is what the model says."""
+def test_an_ended_tournament_shows_how_it_ended(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        end = stage.clock.now + 10 * HOUR
+        rewards = (Reward("cup", "gold", ranks=Between(1, 1)),)
+        await create(laurels, rule=Rule.BEST, end_at=end, rewards=rewards, windows=(ALL_TIME, DAILY))
+        await submit(laurels, ("ada", 5), ("bob", 7))
+        stage.clock.now = end + 30 * SECOND_US
+        await submit(laurels, ("ada", 9), at=end - 1)
+        with pytest.raises(Conflict) as caught:
+            await submit(laurels, ("ada", 99))
+        assert caught.value.code == "board_ended"
+        with pytest.raises(Invalid):
+            await submit(laurels, ("ada", 99), at=end)
+        stage.clock.now = end + 60 * SECOND_US
+        await laurels.jobs.run_due()
+        with pytest.raises(Conflict) as caught:
+            await submit(laurels, ("ada", 99), at=end - 1)
+        assert caught.value.code == "board_ended"
+        await pass_days(laurels, stage, 3)
+        assert await top(laurels) == [(1, "ada", 9), (2, "bob", 7)]
+        assert await top(laurels, window="daily") == [(1, "ada", 9), (2, "bob", 7)]
+        assert held(laurels).periods == ()
+        granted = await laurels.seasons.rewards_of_user([held(laurels)], "ada", None, 10)
+        assert [(each.period.name, each.grant.reward) for each in granted][-1] == ("all", "cup")
+        assert (await laurels.reads.count(held(laurels))).value == 2
 
-    async def run() -> None:
-        story = Story(tmp_path, seed=1)
-        await story.begin()
-        await story.live(days=730)
-        assert story.deaths > 10
-        story.clock.now += 8 * DAY
-        async with running(tmp_path, clock=story.clock) as laurels:
-            await laurels.jobs.run_due()
-            story.clock.now += HOUR
-            await laurels.jobs.run_due()
-            assert await story.check_periods(laurels) > 4 * (500 + 100)
-            assert await differences(laurels) == []
-            # Neither the index nor what is kept of boards grows with history.
-            live = [period for board in laurels.boards.all() for period in board.periods]
-            assert len(live) <= 4 * (2 + 2 + 1) + 3
-            assert len(laurels._index._live) == len(live)  # type: ignore[attr-defined]
+    play(stage, work)
 
-    asyncio.run(run())
+
+def test_rewards_by_rank_percent_and_score_are_granted_and_claimed_once(stage: Stage) -> None:
+    rewards = (
+        Reward("podium", {"gems": 100}, ranks=Between(1, 3)),
+        Reward("tenth", [1, "two", None], top_percent=10.0),
+        Reward("veteran", "badge", scores=Between(50, None)),
+        Reward("monthly-only", "x", windows=("all",), ranks=Between(1, 1)),
+    )
+
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rule=Rule.BEST, ties=Ties.SHARED, rewards=rewards)
+        # 20 users; the scores 100, 90, 90, 90, 80 …: rank 2 is shared by three, and rank 3 is nobody's.
+        scores = [100, 90, 90, 90, 80, *range(60, 45, -1)]
+        await submit(laurels, *((f"u{number:02}", float(score)) for number, score in enumerate(scores)))
+        before = held(laurels).current_period("daily", stage.clock.now)
+        assert before is not None
+        assert await laurels.seasons.rewards_of_period(held(laurels), before, (0, ""), 100) == []
+        await pass_days(laurels, stage, 2)
+        period = await laurels.seasons.period(held(laurels), None, before.name)
+        granted = await laurels.seasons.rewards_of_period(held(laurels), period, (0, ""), 1000)
+        by_reward: dict[str, list[str]] = {}
+        for each in granted:
+            by_reward.setdefault(each.grant.reward, []).append(each.grant.user_id)
+        assert by_reward["podium"] == ["u00", "u01", "u02", "u03"]
+        # Ten percent of twenty are two; who shares the second place has only one ahead.
+        assert by_reward["tenth"] == ["u00", "u01", "u02", "u03"]
+        assert by_reward["veteran"] == [f"u{number:02}" for number, score in enumerate(scores) if score >= 50]
+        assert "monthly-only" not in by_reward
+        (mine,) = [g for g in granted if g.grant.user_id == "u00" and g.grant.reward == "podium"]
+        reward_id = f"{mine.grant.period_id}.1.podium"
+        first, was_first = await laurels.seasons.claim(ADMIN, reward_id)
+        stage.clock.now += HOUR
+        second, was_second = await laurels.seasons.claim(ADMIN, reward_id)
+        assert (was_first, was_second) == (True, False)
+        assert first == second
+        assert first.grant.claimed_at is not None
+        stranger = Caller(Role.SERVER, "another", "key")
+        for caller, wanted in (
+            (stranger, reward_id),
+            (ADMIN, "1.1.nothing"),
+            (ADMIN, "nonsense"),
+            (ADMIN, "9" * 30 + ".1.x"),
+        ):
+            with pytest.raises(NotFound) as caught:
+                await laurels.seasons.claim(caller, wanted)
+            assert caught.value.code == "reward_not_found"
+        # In pages, the same ones.
+        paged: list[Any] = []
+        after: tuple[int, str] = (0, "")
+        while page := await laurels.seasons.rewards_of_period(held(laurels), period, after, 7):
+            paged += page
+            after = (page[-1].grant.place, page[-1].grant.reward)
+        assert [each.grant.reward for each in paged] == [each.grant.reward for each in granted]
+        of_user = await laurels.seasons.rewards_of_user([held(laurels)], "u00", None, 2)
+        rest = await laurels.seasons.rewards_of_user(
+            [held(laurels)], "u00", (of_user[-1].grant.period_id, of_user[-1].grant.reward), 5
+        )
+        assert [each.grant.reward for each in [*of_user, *rest]] == ["podium", "tenth", "veteran"]
+
+    play(stage, work)
+
+
+def test_rules_that_change_after_the_close_change_nothing(stage: Stage) -> None:
+    """What a crash leaves half done is gone on with under the same terms."""
+
+    async def work(laurels: Laurels) -> None:
+        board = await create(laurels, rule=Rule.BEST, capacity=2, rewards=(Reward("old", 1, ranks=Between(1, 9)),))
+        await submit(laurels, ("ada", 1), ("bob", 2), ("cy", 3))
+        before = board.current_period("daily", stage.clock.now)
+        assert before is not None
+        stage.clock.now += 2 * DAY
+        seasons = laurels._ledger.seasons
+        finish = seasons.finish_freeze
+
+        async def stopped(*_: Any) -> bool:
+            raise Conflict("changed_meanwhile", "the power went")
+
+        seasons.finish_freeze = stopped  # type: ignore[method-assign,assignment]
+        await laurels.jobs.run_due()
+        runs = {run.name: run for run in await laurels.jobs.runs()}
+        assert runs["periods"].error == "the power went"
+        # It shows what it has until it is final.
+        assert await top(laurels, period=before.name) == [(1, "cy", 3), (2, "bob", 2)]
+        with pytest.raises(Conflict):
+            await laurels.seasons.close_now(held(laurels), before.name)
+        await laurels.boards.change(
+            held(laurels), {"capacity": None, "rewards": (Reward("new", 2, ranks=Between(1, 9)),)}
+        )
+        seasons.finish_freeze = finish  # type: ignore[method-assign]
+        await laurels.jobs.run_due()
+        assert await top(laurels, period=before.name) == [(1, "cy", 3), (2, "bob", 2)]
+        granted = await laurels.seasons.rewards_of_user([held(laurels)], "cy", None, 10)
+        assert [each.grant.reward for each in granted] == ["old"]
+
+    play(stage, work)
+
+
+def test_a_period_closed_by_hand_and_the_next_one_that_begins_there(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rule=Rule.INCREMENT)
+        now = stage.clock.now
+        period = held(laurels).current_period("daily", now)
+        assert period is not None
+        await submit(laurels, ("ada", 1))
+        # One from a clock that is ahead: the reset must not cut it off from where it was counted.
+        await submit(laurels, ("ada", 10), at=now + 200 * SECOND_US)
+        closed = await laurels.seasons.close_now(held(laurels), period.name)
+        assert closed.end == now + 200 * SECOND_US + 1
+        await submit(laurels, ("ada", 100), at=closed.end - 1)
+        await submit(laurels, ("ada", 1000), at=closed.end)
+        stage.clock.now = closed.end + 5 * SECOND_US
+        assert await top(laurels) == [(1, "ada", 1000)]
+        assert await top(laurels, period="previous") == [(1, "ada", 111)]
+        assert await differences(laurels) == []
+        with pytest.raises(Conflict) as caught:
+            await laurels.seasons.close_now(held(laurels), period.name)
+        assert caught.value.code == "period_not_open"
+        with pytest.raises(Conflict):
+            await laurels.seasons.close_now(held(laurels), "all")
+        await pass_days(laurels, stage, 2)
+        assert await top(laurels, period=period.name) == [(1, "ada", 111)]
+        assert await differences(laurels) == []
+
+    play(stage, work)
+
+
+def test_a_period_that_is_extended(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rule=Rule.INCREMENT)
+        period = held(laurels).current_period("daily", stage.clock.now)
+        assert period is not None
+        assert period.end is not None
+        for end in (period.end, period.end - 1, period.end + DAY):
+            with pytest.raises(Invalid) as wrong:
+                await laurels.seasons.extend(held(laurels), period.name, end)
+            assert wrong.value.field == "endTime"
+        longer = await laurels.seasons.extend(held(laurels), period.name, period.end + HOUR)
+        assert longer.end == period.end + HOUR
+        stage.clock.now = period.end + HOUR - 60 * SECOND_US
+        await laurels.jobs.run_due()
+        await submit(laurels, ("ada", 1))
+        await submit(laurels, ("ada", 10), at=longer.end + SECOND_US)
+        assert await top(laurels) == [(1, "ada", 1)]
+        # The next one has a score already.
+        with pytest.raises(Conflict) as caught:
+            await laurels.seasons.extend(held(laurels), period.name, period.end + 2 * HOUR)
+        assert caught.value.code == "period_has_scores"
+        stage.clock.now = longer.end
+        assert await top(laurels) == [(1, "ada", 10)]
+        assert await differences(laurels) == []
+
+    play(stage, work)
+
+
+def test_a_window_joins_a_running_board(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rule=Rule.INCREMENT)
+        await submit(laurels, ("ada", 1))
+        await submit(laurels, ("ada", 10), at=stage.clock.now + 100 * SECOND_US)
+        windows = (DAILY, ALL_TIME, Window("hour", "Asia/Kathmandu", cron="0 * * * *"))
+        await laurels.boards.change(held(laurels), {"windows": windows})
+        stage.clock.now += 101 * SECOND_US
+        await submit(laurels, ("ada", 100))
+        assert await top(laurels, window="hour") == [(1, "ada", 100)]
+        assert await top(laurels) == [(1, "ada", 111)]
+        assert await differences(laurels) == []
+        await pass_days(laurels, stage, 1)
+        assert await differences(laurels) == []
+        names = [period.name for period in await laurels.seasons.page(held(laurels), "hour", None, 100)]
+        assert len(names) > 20
+
+    play(stage, work)
+
+
+def test_a_removed_user_stays_where_the_ranks_are_final(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rule=Rule.INCREMENT)
+        await submit(laurels, ("ada", 1), ("bob", 2))
+        await pass_days(laurels, stage, 2)
+        await submit(laurels, ("ada", 4))
+        await laurels.submissions.remove_user(ADMIN, held(laurels), "ada", None)
+        assert await top(laurels, window="all") == [(1, "bob", 2)]
+        names = [period.name for period in await laurels.seasons.page(held(laurels), "daily", None, 100)]
+        assert await top(laurels, period=names[-1]) == [(1, "bob", 2), (2, "ada", 1)]
+        assert await differences(laurels) == []
+
+    play(stage, work)

@@ -1,6 +1,7 @@
-"""The service on the real embedded adapters, with a clock that the test holds."""
+"""The service on the real adapters, with a clock that the test holds."""
 
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,13 @@ from typing import Any
 from laurels.adapters.http_sender import HttpSender
 from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.memory_index import MemoryIndex
+from laurels.adapters.postgres import PostgresLedger
+from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.ports import Index, Ledger
 from laurels.service.laurels import Laurels
 from support.ledgers import FakeClock
+from support.stores import shared_postgres, shared_redis
 
 DEFAULTS: dict[str, Any] = {
     "admin_key": "admin",
@@ -45,3 +49,39 @@ async def running(
         yield laurels
     finally:
         await laurels.close()
+
+
+@contextlib.asynccontextmanager
+async def running_shared(database: str, clock: FakeClock, **settings: Any) -> AsyncIterator[Laurels]:
+    """The same on PostgreSQL and Redis: any number of them on one database."""
+    connection = RedisConnection(parse_redis_url(shared_redis().url), timeout_ms=1000)
+    settings = {"sender": HttpSender()} | DEFAULTS | settings
+    laurels = Laurels(
+        PostgresLedger(database, clock, max_connections=4),
+        RedisIndex(connection),
+        RedisFeed(connection),
+        clock,
+        **settings,
+    )
+    try:
+        await laurels.open()
+        await laurels.load()
+        yield laurels
+    finally:
+        await laurels.close()
+
+
+class Stage:
+    """Where a test plays: servers that are started one after the other, or beside each other where that can be."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.clock = FakeClock()
+        self._folder = folder
+        name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+        self._database = shared_postgres().new_database(f"stage_{name}") if kind == "shared" else ""
+
+    def running(self, **settings: Any) -> contextlib.AbstractAsyncContextManager[Laurels]:
+        if self.kind == "shared":
+            return running_shared(self._database, self.clock, **settings)
+        return running(self._folder, clock=self.clock, **settings)

@@ -30,7 +30,7 @@ def joining_spans(windows: Sequence[Window], start: int) -> list[Span]:
 
 def missing_spans(board: Board, now: int) -> list[Span]:
     """What is to be made so that each window has the next period, and every time that an event may have."""
-    if board.archived_at is not None:
+    if board.archived_at is not None or (board.end_at is not None and now >= board.end_at):
         return []
     spans: list[Span] = []
     for window in board.windows:

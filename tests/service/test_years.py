@@ -1,0 +1,223 @@
+"""The life of periods on a clock that the test holds: years in seconds, with servers dying in between."""
+
+import asyncio
+import datetime as dt
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from laurels.adapters.sqlite import SqliteLedger
+from laurels.core.board import Board, RankStyle
+from laurels.core.instants import SECOND_US, to_datetime, to_us
+from laurels.core.order import Order, Ties
+from laurels.core.scores import Rule
+from laurels.core.windows import ALL_TIME, Day, Window
+from laurels.ports import Role
+from laurels.service.access import Caller
+from laurels.service.laurels import Laurels
+from laurels.service.reads import Selection
+from laurels.service.submit import Submission
+from support.ledgers import FakeClock
+from support.model import ModelBoard
+from support.services import running
+
+DAY = 86_400 * SECOND_US
+HOUR = 3_600 * SECOND_US
+START = to_us(dt.datetime(2025, 2, 20, 7, tzinfo=dt.UTC))
+ADMIN = Caller(Role.ADMIN, None, "test")
+
+
+async def create(laurels: Laurels, uuid: str, **fields: Any) -> Board:
+    board = Board(id=0, uuid=uuid, pod_id="default", name=uuid, created_at=0, **fields)
+    return await laurels.boards.create(board, None)
+
+
+async def differences(laurels: Laurels) -> list[Any]:
+    return [each async for checked in laurels.verify() for each in checked.differences]
+
+
+async def final(laurels: Laurels, board: str, period: str, style: RankStyle | None = None) -> list[tuple[Any, ...]]:
+    held = laurels.boards.to_read(ADMIN, board)
+    page = (await laurels.reads.top(held, Selection(period=period, style=style), 0, 1000)).value
+    return [(place.rank, place.user_id, place.score, place.achieved_at) for place in page.places]
+
+
+class Dying(BaseException):
+    """The process ended here."""
+
+
+class MortalLedger(SqliteLedger):
+    """The real ledger. After so many of its writes the process ends: just before one, or just after it."""
+
+    def __init__(self, path: Path, clock: FakeClock, rng: random.Random) -> None:
+        super().__init__(path, clock)
+        self.writes_left: int | None = None
+        write = self._threads.write
+
+        async def mortal(work: Any) -> Any:
+            if self.writes_left is None:
+                return await write(work)
+            self.writes_left -= 1
+            if self.writes_left > 0:
+                return await write(work)
+            self.writes_left = None
+            if rng.random() < 0.5:
+                await write(work)
+            raise Dying
+
+        self._threads.write = mortal  # type: ignore[method-assign]
+
+
+@dataclass
+class Mode:
+    """A board, and what a model says of each of its periods, which the model finds by the wall clock alone."""
+
+    uuid: str
+    fields: dict[str, Any]
+    zone: str
+    day: Day
+    periods: dict[str, ModelBoard] = field(default_factory=dict)
+
+    def names(self, at: int) -> list[str]:
+        wall = to_datetime(at).astimezone(ZoneInfo(self.zone))
+        first = wall.date() - dt.timedelta(days=(wall.weekday() - list(Day).index(self.day)) % 7)
+        return [f"daily-{wall.date()}", f"weekly-{first}", "all"]
+
+    def submit(self, event_id: str, user: str, score: float, at: int) -> None:
+        for name in self.names(at):
+            model = self.periods.setdefault(
+                name,
+                ModelBoard(self.fields["rule"], self.fields["order"], self.fields["ties"], self.fields.get("capacity")),
+            )
+            model.submit(event_id, user, score, at)
+
+    def expected(self, name: str) -> list[tuple[Any, ...]]:
+        model = self.periods[name]
+        return [(model.rank(p), p.user, p.score, p.at) for p in model.ranked()]
+
+
+def modes() -> list[Mode]:
+    return [
+        Mode("solo", {"rule": Rule.BEST, "order": Order.DESC, "ties": Ties.EARLIEST}, "Europe/Berlin", Day.MONDAY),
+        Mode("duo", {"rule": Rule.INCREMENT, "order": Order.DESC, "ties": Ties.SHARED}, "Asia/Kathmandu", Day.SUNDAY),
+        Mode("race", {"rule": Rule.BEST, "order": Order.ASC, "ties": Ties.LATEST}, "Australia/Lord_Howe", Day.FRIDAY),
+        Mode(
+            "rating",
+            {"rule": Rule.LATEST, "order": Order.DESC, "ties": Ties.EARLIEST, "capacity": 4},
+            "America/New_York",
+            Day.WEDNESDAY,
+        ),
+    ]
+
+
+def play(rng: random.Random, days: int) -> Iterator[int]:
+    """The times at which something happens: some on each day, now and then just around midnight somewhere."""
+    at = START
+    while at < START + days * DAY:
+        at += rng.choice([HOUR, 5 * HOUR, 9 * HOUR, 20 * HOUR])
+        yield at if rng.random() < 0.5 else at - at % HOUR + rng.choice([-1, 0, 1])
+
+
+class Story:
+    """Servers that live one after the other on one ledger, and the model beside them."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.rng = random.Random(seed)
+        self.clock = FakeClock(START)
+        self.modes = modes()
+        self.users = [f"user-{number}" for number in range(7)]
+        self.events = 0
+        self.deaths = 0
+
+    async def begin(self) -> None:
+        async with running(self.folder, clock=self.clock) as laurels:
+            for mode in self.modes:
+                windows = (Window("daily", mode.zone), Window("weekly", mode.zone, mode.day), ALL_TIME)
+                await create(laurels, mode.uuid, windows=windows, **mode.fields)
+
+    async def live(self, days: int) -> None:
+        times = play(self.rng, days)
+        while True:
+            ledger = MortalLedger(self.folder / "laurels.db", self.clock, self.rng)
+            try:
+                async with running(self.folder, clock=self.clock, ledger=ledger) as laurels:
+                    await self.check_users(laurels)
+                    await self.play(laurels, ledger, times)
+                    return
+            except Dying:
+                # A downtime of hours, or days.
+                self.deaths += 1
+                self.clock.now += self.rng.choice([0, 2 * HOUR, 3 * DAY])
+
+    async def play(self, laurels: Laurels, ledger: MortalLedger, times: Iterator[int]) -> None:
+        """Until the server dies, or the times are over."""
+        for at in times:
+            self.clock.now = max(self.clock.now, at)
+            for mode in self.modes:
+                await self.submit(laurels, mode)
+            if self.rng.random() < 0.7:
+                ledger.writes_left = self.rng.randrange(1, 60) if self.rng.random() < 0.1 else None
+                await laurels.jobs.run_due()
+                ledger.writes_left = None
+
+    async def submit(self, laurels: Laurels, mode: Mode) -> None:
+        """One submission feeds all three windows, each with its own period."""
+        board = laurels.boards.to_read(ADMIN, mode.uuid)
+        user, score = self.rng.choice(self.users), float(self.rng.randrange(-5, 100))
+        # Some come late, as long as every one of their periods still takes them.
+        late = self.rng.randrange(50) * SECOND_US if self.rng.random() < 0.3 else 0
+        self.events += 1
+        submission = Submission(user, score, at=self.clock.now - late, event_id=f"e{self.events}")
+        answer = await laurels.submissions.submit(board, submission)
+        assert [each.period.name for each in answer.counted] == mode.names(self.clock.now - late)
+        assert answer.late == ()
+        mode.submit(f"e{self.events}", user, score, self.clock.now - late)
+
+    async def check_users(self, laurels: Laurels) -> None:
+        """One call for all twelve scores of a user."""
+        every = [laurels.boards.to_read(ADMIN, mode.uuid) for mode in self.modes]
+        for user in self.users:
+            shown = (await laurels.reads.scores_of_user(every, user)).value
+            found = {(each.board.uuid, each.period.name): (each.score, each.rank) for each in shown}
+            expected = {}
+            for mode in self.modes:
+                for name in mode.names(self.clock.now):
+                    model = mode.periods.get(name)
+                    if model is not None and (player := model.fold(user)) is not None:
+                        ranked = user in [p.user for p in model.ranked()]
+                        expected[mode.uuid, name] = (player.score, model.rank(player) if ranked else None)
+            assert found == expected
+
+    async def check_periods(self, laurels: Laurels) -> int:
+        """Every final ranking is what the model says; gives how many there are."""
+        past = [(mode, name) for mode in self.modes for name in mode.periods if name not in mode.names(self.clock.now)]
+        for mode, name in past:
+            assert await final(laurels, mode.uuid, name) == mode.expected(name), (mode.uuid, name)
+        return len(past)
+
+
+def test_two_years_of_four_modes_and_three_windows(tmp_path: Path) -> None:
+    """Servers die at random points of their work; every final ranking is what the model says."""
+
+    async def run() -> None:
+        story = Story(tmp_path, seed=1)
+        await story.begin()
+        await story.live(days=730)
+        assert story.deaths > 10
+        story.clock.now += 8 * DAY
+        async with running(tmp_path, clock=story.clock) as laurels:
+            await laurels.jobs.run_due()
+            story.clock.now += HOUR
+            await laurels.jobs.run_due()
+            assert await story.check_periods(laurels) > 4 * (500 + 100)
+            assert await differences(laurels) == []
+            # Neither the index nor what is kept of boards grows with history.
+            live = [period for board in laurels.boards.all() for period in board.periods]
+            assert len(live) <= 4 * (2 + 2 + 1) + 3
+            assert len(laurels._index._live) == len(live)  # type: ignore[attr-defined]
+
+    asyncio.run(run())
