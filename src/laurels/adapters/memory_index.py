@@ -47,12 +47,15 @@ class MemoryIndex:
     async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:
         building = self._building.get((ranking.period_id, ranking.segment))
         if building is not None:
-            building.gather(rows)
+            building.gather(rows, left_out)
         live = self._get(ranking)
         return Applied(live.apply(rows, style, left_out), live.runs_low)
 
     async def drop(self, ranking: Ranking) -> None:
         self._live.pop((ranking.period_id, ranking.segment), None)
+
+    async def trim(self, ranking: Ranking, *, forget: bool) -> int:
+        return self._get(ranking).trim(forget=forget)
 
     async def begin_refill(self, ranking: Ranking) -> Refill | None:
         return self._get(ranking).begin_refill()

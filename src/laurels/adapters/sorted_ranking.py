@@ -17,7 +17,7 @@ from itertools import count, groupby, pairwise
 from sortedcontainers import SortedList
 
 from laurels.adapters.numbering import number_places
-from laurels.core.board import Ranking, RankStyle
+from laurels.core.board import Ranking, RankStyle, reserve_of
 from laurels.core.distribution import bucket_edges, decile_offsets
 from laurels.core.order import SCORE_BYTES, Order, after_score, decode_key, encode_key, encode_score
 from laurels.ports import Distribution, Found, Held, Page, Place, Placement, Refill, Row
@@ -38,12 +38,18 @@ class SortedRanking:
         self._distinct: _DistinctScores | None = None
         self._late: dict[str, bytes] | None = None
         self._refill_token = 0
-        self._reserve = max(16, ranking.capacity // 4) if ranking.capacity else 0
+        self._reserve = reserve_of(ranking.capacity) if ranking.capacity else 0
+        # From before `settle`: nobody beyond this key is to be held.
+        self._limit: bytes | None = None
         self._keys = SortedList()
         self.revision = next(_revisions)
 
-    def gather(self, rows: Iterable[Row]) -> None:
+    def gather(self, rows: Sequence[Row], left_out: int = 0) -> None:
         """Take over rows before the ranking is first read. O(1) a row, for the sorting is left to `settle`."""
+        if left_out:
+            self._outside += left_out
+            last = self._key_of(rows[-1])
+            self._limit = last if self._limit is None or last is None else min(last, self._limit)
         for row in rows:
             held = self._held.get(row.user_id)
             if held is None or row.version > held[0]:
@@ -53,16 +59,23 @@ class SortedRanking:
         """Sort what was gathered: from here on the ranking may be read and applied to. O(n log n)."""
         self._keys = SortedList(key for _, key in self._held.values() if key is not None)
         self._trim()
+        if self._limit is not None:
+            self._cut_after(self._limit)
 
     def apply(self, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> list[Placement]:
         """See Index.apply."""
-        # They are held nowhere, so they never leave this count; a refill that finds nobody else sets it right.
-        self._outside += left_out
         before = [self._rank_of(row.user_id, style) for row in rows]
         for row in rows:
             held = self._held.get(row.user_id)
             if held is None or row.version > held[0]:
                 self._put(row.user_id, row.version, self._key_of(row))
+        last = self._key_of(rows[-1]) if left_out else None
+        if last is not None:
+            # They are held nowhere, so they never leave this count; a refill that finds nobody else sets it right.
+            self._outside += left_out
+            self._cut_after(last)
+            # A refill under way does not know of them.
+            self._late = None
         self._trim()
         if self._late is not None and not self.runs_low:
             # Others filled it up: the refill under way is not needed any more.
@@ -85,6 +98,22 @@ class SortedRanking:
     @property
     def runs_low(self) -> bool:
         return self._outside > 0 and len(self._keys) < (self.ranking.capacity or 0) + self._reserve // 2
+
+    def trim(self, *, forget: bool) -> int:
+        """See Index.trim. A refill under way may bring back whom it knows to be outside."""
+        capacity = self.ranking.capacity
+        if capacity is None or self._late is not None:
+            return 0
+        gone = max(0, len(self._keys) - capacity - self._reserve)
+        if gone:
+            self._cut(capacity + self._reserve)
+            self._boundary = self._keys[-1]
+        if forget:
+            outside = [user_id for user_id, (_, key) in self._held.items() if key == OUTSIDE]
+            for user_id in outside:
+                del self._held[user_id]
+            gone += len(outside)
+        return gone
 
     def begin_refill(self) -> Refill | None:
         """See Index.begin_refill. A refill that has begun goes on: it remembers what the second one needs, too."""
@@ -217,6 +246,14 @@ class SortedRanking:
             return
         self._cut(capacity + self._reserve)
         self._boundary = self._keys[-1]
+
+    def _cut_after(self, key: bytes) -> None:
+        """Put outside who is beyond a key: some of them may be held with a row that is not the newest."""
+        self._boundary = key if self._boundary is None else min(key, self._boundary)
+        keep = self._keys.bisect_right(self._boundary)
+        if keep < len(self._keys):
+            self._cut(keep)
+            self.revision = next(_revisions)
 
     def _cut(self, keep: int) -> None:
         """Put all but the first `keep` outside."""

@@ -41,6 +41,11 @@ class Ranking(Struct, frozen=True):
     capacity: int | None
 
 
+def reserve_of(capacity: int) -> int:
+    """How many beyond its capacity a ranking holds, so that one who drops out is replaced at once."""
+    return min(10_000, max(16, capacity // 4))
+
+
 class Board(Struct, frozen=True, kw_only=True):
     """`id` is the ledger's own number. `revision` grows with each change, so that two changes can't cross."""
 
@@ -115,9 +120,12 @@ class Board(Struct, frozen=True, kw_only=True):
         return Ranking(period_id, segment, self.order, self.ties, self.capacity)
 
     @property
-    def is_reduced(self) -> bool:
-        """Whether rows that can't be ranked are kept from the index: it is buffered, and scores never get worse."""
-        if self.flush_ms is None or self.capacity is None:
+    def forgets(self) -> bool:
+        """Whether its index may know nothing of those outside the capacity.
+
+        Where scores never get worse, an older row of theirs is outside, too, and can't do harm.
+        """
+        if self.capacity is None:
             return False
         if self.rule is Rule.INCREMENT:
             rises = self.min_score is not None and self.min_score >= 0

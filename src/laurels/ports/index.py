@@ -162,12 +162,19 @@ class Index(Ranks, Protocol):
     async def apply(self, ranking: Ranking, rows: "Sequence[Row]", style: RankStyle, left_out: int = 0) -> Applied:
         """Take over rows, each only if its version is newer than the one held: idempotent, and in any order.
 
-        `left_out`: so many others were not sent, for they are outside a trimmed ranking.
+        `left_out`: so many others were not sent, for the rows that were, in their order and to the last one, are
+        better and fill a trimmed ranking with its reserve. So nobody who is worse than the last one is ranked.
         A reader sees all of the rows or none. O(log n) a row.
         """
 
     async def drop(self, ranking: Ranking) -> None:
         """Forget a ranking, which can't be read from now on until it was loaded. Idempotent."""
+
+    async def trim(self, ranking: Ranking, *, forget: bool) -> int:
+        """Let go of whom a trimmed ranking holds beyond its reserve, and, if so, of all that it knows of those outside.
+
+        Gives how many. O(n), a part at a time.
+        """
 
     async def begin_refill(self, ranking: Ranking) -> Refill | None:
         """What a trimmed ranking wants, for others left it; None: nothing. The ledger is to be read after this."""

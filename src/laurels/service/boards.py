@@ -217,7 +217,7 @@ class Boards:
             joining_at = await self.next_free_instant(board) if "windows" in fields else now
             stored = await self.update(board, change, joining_at if "windows" in fields else None)
             known = {period.id for period in board.periods}
-            if (stored.capacity, stored.is_reduced) != (board.capacity, board.is_reduced):
+            if (stored.capacity, stored.forgets) != (board.capacity, board.forgets):
                 await self._follower.load(stored)
             else:
                 for period in stored.periods:

@@ -8,7 +8,7 @@ import asyncio
 import heapq
 from collections.abc import Awaitable, Callable, Sequence
 
-from laurels.core.board import Board, Ranking
+from laurels.core.board import Board, Ranking, reserve_of
 from laurels.core.order import encode_key
 from laurels.metrics import BUFFERED
 from laurels.ports import Row
@@ -16,12 +16,10 @@ from laurels.ports import Row
 # From here on a buffer does not wait for its time.
 FULL_ROWS = 50_000
 
-Send = Callable[[Board, Ranking, list[Row], int], Awaitable[object]]
+Send = Callable[[Board, Ranking, list[Row]], Awaitable[object]]
 
 
 class Buffers:
-    """`send` takes the rows of a ranking, and how many were left out, for they can't be ranked."""
-
     def __init__(self, send: Send) -> None:
         self._send = send
         self._rows: dict[Ranking, tuple[Board, dict[str, Row]]] = {}
@@ -60,18 +58,19 @@ class Buffers:
     async def _flush(self, ranking: Ranking) -> None:
         board, gathered = self._rows.pop(ranking, (None, {}))
         if board is not None:
-            rows, left_out = reach_capacity(board, list(gathered.values()))
-            await self._send(board, ranking, rows, left_out)
+            await self._send(board, ranking, list(gathered.values()))
             BUFFERED.set(sum(len(waiting) for _, waiting in self._rows.values()))
 
 
 def reach_capacity(board: Board, rows: list[Row]) -> tuple[list[Row], int]:
-    """The rows that can be ranked, and how many can't be, for as many as fit are better.
+    """The rows that can be ranked, the best first; and how many can't be, for enough others are better.
 
-    Only where scores never get worse: else one of them may be ranked now, and has to leave.
+    Only where scores never get worse: else one of them may be ranked now, and has to leave. See Index.apply.
     """
-    capacity = board.capacity
-    if capacity is None or not board.is_reduced or len(rows) <= capacity:
+    if board.capacity is None or board.flush_ms is None or not board.forgets:
+        return rows, 0
+    wanted = board.capacity + reserve_of(board.capacity)
+    if len(rows) <= wanted:
         return rows, 0
     gone = [row for row in rows if row.standing is None]
     ranked = [row for row in rows if row.standing is not None]
@@ -81,5 +80,5 @@ def reach_capacity(board: Board, rows: list[Row]) -> tuple[list[Row], int]:
         assert standing is not None
         return encode_key(board.order, board.ties, standing.score, standing.achieved_at, row.user_id)
 
-    best = heapq.nsmallest(capacity, ranked, key=key)
+    best = heapq.nsmallest(wanted, ranked, key=key)
     return [*gone, *best], len(ranked) - len(best)

@@ -2,32 +2,37 @@
 
 - periods: makes the next periods ahead of their time, freezes those that are over, in order, sweeps the frozen ones;
 - webhooks: delivers what the outbox has;
+- trim: lets go of what the index holds beyond the capacity of boards that have one;
 - retention: removes what need not be kept any longer.
 """
 
+import contextlib
 from typing import Any
 
 from laurels.core.instants import SECOND_US
 from laurels.core.periods import missing_spans
-from laurels.ports import Clock, Ledger
+from laurels.errors import Unavailable
+from laurels.ports import Clock, Index, Ledger
 from laurels.service.boards import Boards
 from laurels.service.freezing import SWEEP_AFTER_US, Freezer
 from laurels.service.jobs import Job
 from laurels.service.retention import Retention
 from laurels.service.webhooks import Webhooks
 
-RETENTION_EVERY_US = 3600 * SECOND_US
+EVERY_US = 3600 * SECOND_US
 # So often it is looked for what is due only now and then, and asked of the ledger.
 LOOK_EVERY_US = 10 * SECOND_US
 PERIODS = "periods"
 WEBHOOKS = "webhooks"
 RETENTION = "retention"
+TRIM = "trim"
 
 
 class Chores:
     def __init__(
         self,
         ledger: Ledger,
+        index: Index,
         freezer: Freezer,
         boards: Boards,
         webhooks: Webhooks,
@@ -35,20 +40,23 @@ class Chores:
         clock: Clock,
     ) -> None:
         self._ledger = ledger
+        self._index = index
         self._freezer = freezer
         self._boards = boards
         self._webhooks = webhooks
         self._retention = retention
         self._clock = clock
         self._looked_for_unswept = 0
-        self._looked_for_retention = 0
+        self._looked_for_runs = 0
+        self._last_runs: dict[str, int] = {}
 
     @property
     def jobs(self) -> list[Job]:
         return [
             Job(PERIODS, self._periods_are_due, self._see_to_periods),
             Job(WEBHOOKS, self._webhooks.has_due, self._webhooks.deliver),
-            Job(RETENTION, self._retention_is_due, self._retain),
+            Job(TRIM, lambda: self._is_due_hourly(TRIM), self._trim),
+            Job(RETENTION, lambda: self._is_due_hourly(RETENTION), self._retain),
         ]
 
     async def _periods_are_due(self) -> bool:
@@ -81,13 +89,26 @@ class Chores:
                 made += sum(period.id not in ids for period in board.periods)
         return made
 
-    async def _retention_is_due(self) -> bool:
+    async def _is_due_hourly(self, name: str) -> bool:
         now = self._clock.now_us()
-        if now < self._looked_for_retention + LOOK_EVERY_US:
+        if now >= self._looked_for_runs + LOOK_EVERY_US:
+            self._looked_for_runs = now
+            self._last_runs = {run.name: run.started_at for run in await self._ledger.jobs.runs()}
+        last = self._last_runs.get(name)
+        if last is not None and now < last + EVERY_US:
             return False
-        self._looked_for_retention = now
-        last = next((run.finished_at for run in await self._ledger.jobs.runs() if run.name == RETENTION), None)
-        return last is None or now >= last + RETENTION_EVERY_US
+        # Whoever does it now, it need not be looked at again for a while.
+        self._last_runs[name] = now
+        return True
+
+    async def _trim(self) -> dict[str, Any]:
+        gone = 0
+        for board in self._boards.all():
+            for period in board.periods if board.capacity is not None else ():
+                with contextlib.suppress(Unavailable):
+                    # A ranking that is being completed is trimmed the next time.
+                    gone += await self._index.trim(board.ranking(period.id), forget=board.forgets)
+        return {"trimmed": gone}
 
     async def _retain(self) -> dict[str, Any]:
         removed = await self._retention.prune() if self._retention.is_wanted() else {}

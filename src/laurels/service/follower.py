@@ -12,7 +12,7 @@ from laurels.core.windows import Period
 from laurels.errors import LaurelsError, Unavailable
 from laurels.ports import Index, Ledger, Placement, Row
 from laurels.service.buffers import Buffers
-from laurels.service.healing import Healer, complete
+from laurels.service.healing import Healer, apply_reduced, complete
 
 log = structlog.get_logger()
 
@@ -24,7 +24,7 @@ class Follower:
         self._ledger = ledger
         self._index = index
         self._healer = healer
-        self.buffers = Buffers(self._apply_one)
+        self.buffers = Buffers(self._apply_buffered)
         self._ready = False
 
     @property
@@ -96,11 +96,21 @@ class Follower:
         self.buffers.add(board, ranking, rows)
         return None
 
-    async def _apply_one(
-        self, board: Board, ranking: Ranking, rows: list[Row], left_out: int = 0
-    ) -> list[Placement] | None:
+    async def _apply_buffered(self, board: Board, ranking: Ranking, rows: list[Row]) -> None:
         try:
-            applied = await self._index.apply(ranking, rows, board.rank_style, left_out)
+            if not await apply_reduced(self._ledger, self._index, board, ranking, rows):
+                self._healer.mend(board, ranking)
+        except LaurelsError as error:
+            self._healer.mend(board, ranking, rows, error)
+        except Exception:
+            log.exception("index_behind", board=board.uuid, rows=len(rows))
+            # Nobody knows what is left of it.
+            await self._index.drop(ranking)
+            self._healer.mend(board, ranking, rows)
+
+    async def _apply_one(self, board: Board, ranking: Ranking, rows: list[Row]) -> list[Placement] | None:
+        try:
+            applied = await self._index.apply(ranking, rows, board.rank_style)
             if self._healer.is_behind(ranking):
                 # Nobody knows who else is missing.
                 return None

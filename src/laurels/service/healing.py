@@ -52,6 +52,20 @@ async def complete(ledger: Ledger, index: Index, ranking: Ranking) -> None:
             await index.refill(ranking, refill, await ledger.best_rows(ranking, refill.wanted))
 
 
+async def apply_reduced(ledger: Ledger, index: Index, board: Board, ranking: Ranking, rows: list[Row]) -> bool:
+    """Apply what can be ranked of some rows, a part at a time. False: the ranking is behind."""
+    rows, left_out = reach_capacity(board, rows)
+    ready = True
+    for start in range(0, len(rows), APPLY_ROWS):
+        some = rows[start : start + APPLY_ROWS]
+        is_last = start + APPLY_ROWS >= len(rows)
+        applied = await index.apply(ranking, some, board.rank_style, left_out if is_last else 0)
+        ready = ready and applied.placements is not None
+        if applied.short:
+            await complete(ledger, index, ranking)
+    return ready
+
+
 class Healer:
     """`interval_s` None: no pass is needed, for nobody else writes to this ledger and index."""
 
@@ -299,11 +313,7 @@ class Healer:
         if board is None:
             return False
         try:
-            rows, left_out = reach_capacity(board, rows)
-            for start in range(0, len(rows), APPLY_ROWS):
-                applied = await self._index.apply(ranking, rows[start : start + APPLY_ROWS], board.rank_style, left_out)
-                if applied.short:
-                    await complete(self._ledger, self._index, ranking)
+            await apply_reduced(self._ledger, self._index, board, ranking, rows)
         except LaurelsError as error:
             self.mend(board, ranking, (), error)
             return False

@@ -87,6 +87,7 @@ class Laurels:
         self.webhooks = Webhooks(ledger.outbox, sender, clock)
         chores = Chores(
             ledger,
+            index,
             Freezer(ledger, index, self.boards, clock),
             self.boards,
             self.webhooks,

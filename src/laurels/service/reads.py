@@ -205,7 +205,7 @@ class Reads:
     async def _not_ranked(self, ranks: Ranks, ranking: Ranking, user_id: str) -> NotFound:
         outside = await ranks.is_outside(ranking, user_id)
         if not outside and ranking.capacity is not None:
-            # A buffered board's index does not hear of everybody.
+            # The index need not know of everybody.
             outside = bool(await self._ledger.rows_of_user([ranking.period_id], user_id))
         if outside:
             return NotFound(

@@ -33,7 +33,7 @@ class Rebuilt(Struct, frozen=True):
 async def rebuild_board(index: Index, healer: Healer, board: Board) -> AsyncIterator[Rebuilt]:
     """Tells now and then how far it is, and at the end of each ranking what differed."""
     for period in board.periods:
-        comparison = _Comparison(index, board.ranking(period.id), reduced=board.is_reduced)
+        comparison = _Comparison(index, board.ranking(period.id), forgets=board.forgets)
         building = asyncio.create_task(healer.build(board, board.ranking(period.id), comparison.watch))
         try:
             while not building.done():
@@ -53,9 +53,9 @@ async def rebuild_board(index: Index, healer: Healer, board: Board) -> AsyncIter
 class _Comparison:
     """Looks at the live ranking as the ledger's rows go by on their way to the new one."""
 
-    def __init__(self, index: Index, ranking: Ranking, *, reduced: bool) -> None:
+    def __init__(self, index: Index, ranking: Ranking, *, forgets: bool) -> None:
         self._index = index
-        self._reduced = reduced
+        self._forgets = forgets
         self._ranking = ranking
         self.rows = 0
         self.users: list[str] = []
@@ -82,7 +82,7 @@ class _Comparison:
             differing = [
                 row
                 for row, found in zip(differing, held, strict=True)
-                if not _same(row, found, capped=capped, reduced=self._reduced)
+                if not _same(row, found, capped=capped, forgets=self._forgets)
             ]
             await asyncio.sleep(POLL_S if differing else 0)
         self.users += [row.user_id for row in differing]
@@ -92,10 +92,12 @@ class _Comparison:
         return None if self._missing else len(self.users)
 
 
-def _same(row: Row, held: Held | None, *, capped: bool, reduced: bool) -> bool:
+def _same(row: Row, held: Held | None, *, capped: bool, forgets: bool) -> bool:
+    if forgets and (held is None or held.score is None):
+        # Its index need not know of those who can't be ranked.
+        return True
     if held is None:
-        # A buffered board's index does not hear of those who can't be ranked.
-        return row.standing is None or reduced
+        return row.standing is None
     if held.version != row.version:
         return held.version > row.version
     if held.score is None:

@@ -116,11 +116,7 @@ async def _check_index(
     waited = 0.0
     while True:
         held = dict(zip(rows, await index.held(ranking, list(rows)), strict=True))
-        behind = [
-            user
-            for user, row in rows.items()
-            if ((h := held[user]) is None and not board.is_reduced) or (h is not None and h.version < row.version)
-        ]
+        behind = [user for user, row in rows.items() if _is_behind(board, row, held[user])]
         if not behind or waited >= _grace_s(board):
             break
         await asyncio.sleep(POLL_S)
@@ -131,8 +127,8 @@ async def _check_index(
         if row is None or (found is not None and found.version > row.version):
             continue
         fresh = user.fresh.get(period.id)
-        if found is None and board.is_reduced:
-            # It was not sent, for it can't be ranked; the order check knows who must be.
+        if board.forgets and (found is None or found.score is None):
+            # The index need not know of it; the order check knows who must be ranked.
             continue
         fault = _index_fault(row, fresh, found, capped=board.capacity is not None)
         if fault is not None:
@@ -140,6 +136,13 @@ async def _check_index(
                 Difference(board.uuid, period.name, user.user_id, fault, _show(fresh), _show_held(found))
             )
     return differences
+
+
+def _is_behind(board: Board, row: Row, held: Held | None) -> bool:
+    if board.forgets and (held is None or held.score is None):
+        # The index need not know of it, for it can't be ranked.
+        return False
+    return held is None or held.version < row.version
 
 
 def _index_fault(row: Row, fresh: Standing | None, found: Held | None, *, capped: bool) -> Fault | None:

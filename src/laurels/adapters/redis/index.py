@@ -11,7 +11,7 @@ import msgspec
 
 from laurels.adapters.numbering import number_places
 from laurels.adapters.redis.connection import Answer, RedisConnection, Script
-from laurels.core.board import Ranking, RankStyle
+from laurels.core.board import Ranking, RankStyle, reserve_of
 from laurels.core.distribution import bucket_edges
 from laurels.core.order import Order, Ties
 from laurels.errors import Unavailable
@@ -37,7 +37,6 @@ STATES = 500
 CLAIM_MS = 10_000
 LIVE_KEYS = 5
 READS = {"around", "ends", "held", "is_outside", "places", "revision", "spread", "state", "top"}
-MAX_RESERVE = 10_000
 LOOKS = 20
 
 _STYLES = {RankStyle.ORDINAL: b"o", RankStyle.COMPETITION: b"c", RankStyle.DENSE: b"d"}
@@ -68,7 +67,7 @@ class RedisIndex:
             for name in (
                 "apply", "around", "begin_build", "begin_refill", "build", "confirm", "drop", "ends", "finish_build",
                 "give_up_build", "held", "is_outside", "places", "refill", "revision", "spread", "state", "top",
-                "want_dense",
+                "trim", "want_dense",
             )
         }  # fmt: skip
 
@@ -93,7 +92,7 @@ class RedisIndex:
     ) -> None:
         build_id = secrets.token_hex(8)
         capacity = ranking.capacity
-        reserve = min(MAX_RESERVE, max(16, capacity // 4)) if capacity else 0
+        reserve = reserve_of(capacity) if capacity else 0
         status, *_ = await self._run(
             ranking,
             "begin_build",
@@ -128,6 +127,16 @@ class RedisIndex:
 
     async def drop(self, ranking: Ranking) -> None:
         await self._run(ranking, "drop")
+
+    async def trim(self, ranking: Ranking, *, forget: bool) -> int:
+        gone, cursor = 0, "0"
+        while True:
+            status, *rest = await self._run(ranking, "trim", int(forget), cursor)
+            _need_ok(status)
+            gone += int(rest[0])
+            cursor = rest[1].decode()
+            if cursor == "0":
+                return gone
 
     async def begin_refill(self, ranking: Ranking) -> Refill | None:
         status, *rest = await self._run(ranking, "begin_refill", secrets.randbits(48))

@@ -1,5 +1,5 @@
 -- ARGV: rows, their times, style, channel, how to publish, how many were left out. Gives the ranks before and after each row.
-local rows, style = unpack_rows(ARGV[1], ARGV[2]), ARGV[3]
+local rows, style, left_out = unpack_rows(ARGV[1], ARGV[2]), ARGV[3], tonumber(ARGV[6])
 if open(building) and (redis.call('HGET', META, 'b:epoch') ~= epoch_now()
                        or tonumber(redis.call('HGET', META, 'until')) < now_ms()) then
     -- Its builder is gone.
@@ -10,7 +10,9 @@ if building.id then
     for _, row in ipairs(rows) do
         take(building, row)
     end
-    building.out = building.out + tonumber(ARGV[6])
+    if left_out > 0 then
+        leave_out(building, left_out, rows[#rows])
+    end
     trim(building)
     save(building)
 end
@@ -32,8 +34,13 @@ end
 for _, row in ipairs(rows) do
     take(live, row)
 end
--- They are held nowhere, so they never leave this count; a refill that finds nobody else sets it right.
-live.out = live.out + tonumber(ARGV[6])
+if left_out > 0 then
+    leave_out(live, left_out, rows[#rows])
+    if live.late then
+        -- The refill under way does not know of them.
+        end_refill()
+    end
+end
 trim(live)
 if live.late and not runs_low(live) then
     -- Others filled it up: the refill under way is not needed any more.

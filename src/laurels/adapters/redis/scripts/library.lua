@@ -243,6 +243,32 @@ local function cut(g, keep)
     end
 end
 
+-- How many are ranked up to an entry, itself included.
+local function count_up_to(g, score, member)
+    local text = string.format('%.17g', score)
+    local count = redis.call('ZCOUNT', g.z, '-inf', '(' .. text)
+    local tied = redis.call('ZCOUNT', g.z, text, text)
+    for _, other in ipairs(redis.call('ZRANGE', g.z, count, count + tied - 1)) do
+        if is_after(other, member) then
+            break
+        end
+        count = count + 1
+    end
+    return count
+end
+
+-- Rows were left out, for they are worse than this one: puts outside who is beyond it. Some of those may be held with a
+-- row that is not the newest.
+local function leave_out(g, number, row)
+    local member = row[4] .. row[1]
+    -- They are held nowhere, so they never leave this count; a refill that finds nobody else sets it right.
+    g.out = g.out + number
+    if not is_beyond(g, row[3], member) then
+        g.bs, g.bm = row[3], member
+    end
+    cut(g, count_up_to(g, g.bs, g.bm))
+end
+
 local function trim(g)
     if not g.cap or redis.call('ZCARD', g.z) <= g.cap + 2 * g.res then
         return

@@ -32,16 +32,7 @@ for i = 1, #late, 2 do
 end
 if live.bs then
     -- The ledger may be ahead: others may have passed users that are held here with an older row.
-    local boundary = string.format('%.17g', live.bs)
-    local keep = redis.call('ZCOUNT', live.z, '-inf', '(' .. boundary)
-    local tied = redis.call('ZCOUNT', live.z, boundary, boundary)
-    for _, member in ipairs(redis.call('ZRANGE', live.z, keep, keep + tied - 1)) do
-        if is_after(member, live.bm) then
-            break
-        end
-        keep = keep + 1
-    end
-    cut(live, keep)
+    cut(live, count_up_to(live, live.bs, live.bm))
 elseif live.out > 0 then
     -- The ledger has no score of them any more; the rows that say so are on their way.
     local cursor = '0'

@@ -1,0 +1,204 @@
+"""Buffered boards: few and small batches to the index, and the same ranks in the end."""
+
+import asyncio
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurels.core.board import Board, Ranking, RankStyle
+from laurels.core.instants import SECOND_US
+from laurels.core.order import Order
+from laurels.core.scores import Rule
+from laurels.errors import NotFound
+from laurels.ports import Applied, Role, Row
+from laurels.service.access import Caller
+from laurels.service.laurels import Laurels
+from laurels.service.reads import Selection
+from laurels.service.submit import Accepted, RankState, Submission
+from support.services import Stage
+
+ADMIN = Caller(Role.ADMIN, None, "test")
+
+
+@pytest.fixture(params=["embedded", "shared"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
+    return Stage(request.param, tmp_path)
+
+
+class Spy:
+    """What is sent to the index."""
+
+    def __init__(self, laurels: Laurels) -> None:
+        self.batches: list[int] = []
+        index: Any = laurels._index
+        apply = index.apply
+
+        async def spied(ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:
+            self.batches.append(len(rows))
+            applied: Applied = await apply(ranking, rows, style, left_out)
+            return applied
+
+        index.apply = spied
+
+
+async def create(laurels: Laurels, **fields: Any) -> Board:
+    defaults: dict[str, Any] = {"rule": Rule.BEST, "capacity": 20, "flush_ms": 50}
+    fields = defaults | fields
+    return await laurels.boards.create(
+        Board(id=0, uuid="hot", pod_id="default", name="Hot", created_at=0, **fields), None
+    )
+
+
+async def differences(laurels: Laurels) -> list[Any]:
+    return [each async for checked in laurels.verify() for each in checked.differences]
+
+
+async def top(laurels: Laurels, board: Board) -> list[str]:
+    return [place.user_id for place in (await laurels.reads.top(board, Selection(), 0, 1000)).value.places]
+
+
+async def write(laurels: Laurels, board: Board, scores: list[tuple[str, float]]) -> None:
+    async def one(user: str, score: float) -> None:
+        answer = await laurels.submissions.submit(board, Submission(user, score))
+        # Durable, and its rank comes later.
+        assert (answer.score is not None, answer.rank, answer.rank_state) == (True, None, RankState.BUFFERED)
+
+    await asyncio.gather(*(one(*each) for each in scores))
+
+
+def test_only_what_can_be_ranked_is_sent_in_few_batches(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running(repair_interval_ms=600_000) as laurels:
+            board = await create(laurels)
+            spy = Spy(laurels)
+            await write(laurels, board, [(f"u{n:03}", n) for n in range(500)])
+            await laurels._follower.buffers.flush()
+            assert await top(laurels, board) == [f"u{n:03}" for n in range(499, 479, -1)]
+            # 500 durable writes, and no more than as many rows as fit in each batch.
+            assert len(spy.batches) < 50
+            assert max(spy.batches) <= 20 + 16
+            with pytest.raises(NotFound) as caught:
+                await laurels.reads.rank(board, Selection(), "u000")
+            assert caught.value.code == "user_not_ranked"
+            # Who was left out comes back with the full score, and those who leave are replaced by whom nobody sent.
+            await write(laurels, board, [("u000", 1000)])
+            await laurels._follower.buffers.flush()
+            assert (await top(laurels, board))[0] == "u000"
+            for user in await top(laurels, board):
+                await laurels.submissions.remove_user(ADMIN, board, user, None)
+            await laurels._follower.buffers.flush()
+            assert await top(laurels, board) == [f"u{n:03}" for n in range(480, 460, -1)]
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize(
+    ("rule", "bounds"),
+    [
+        (Rule.BEST, {}),
+        (Rule.LATEST, {}),
+        (Rule.INCREMENT, {}),
+        (Rule.INCREMENT, {"min_score": 0.0}),
+        (Rule.INCREMENT, {"max_score": 0.0}),
+    ],
+)
+def test_the_ranks_are_the_same_as_without_a_buffer(
+    stage: Stage, rule: Rule, order: Order, bounds: dict[str, Any]
+) -> None:
+    """Whatever the rule, with users removed and the flush at any time in between."""
+    rng = random.Random(f"{rule}{order}{bounds}")
+    low, high = 0 if "min_score" in bounds else -50, 1 if "max_score" in bounds else 50
+
+    async def run() -> None:
+        async with stage.running(repair_interval_ms=100) as laurels:
+            board = await create(laurels, rule=rule, order=order, capacity=5, flush_ms=5, **bounds)
+            for _ in range(12):
+                scores = [
+                    (f"u{rng.randrange(60)}", float(rng.randrange(low, high))) for _ in range(rng.randrange(1, 90))
+                ]
+                await write(laurels, board, scores)
+                if rng.random() < 0.4:
+                    gone = [f"u{rng.randrange(60)}" for _ in range(4)]
+                    answers = await asyncio.gather(
+                        *(laurels.submissions.remove_user(ADMIN, board, user, None) for user in gone),
+                        return_exceptions=True,
+                    )
+                    assert all(answer is None or isinstance(answer, NotFound) for answer in answers)
+                await asyncio.sleep(rng.choice([0, 0.01]))
+                if rng.random() < 0.3:
+                    assert await differences(laurels) == []
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("flush_ms", [None, 5])
+def test_a_trimmed_index_forgets_those_outside_and_stays_right(stage: Stage, flush_ms: int | None) -> None:
+    async def run() -> None:
+        async with stage.running(repair_interval_ms=600_000) as laurels:
+            board = await create(laurels, capacity=5, flush_ms=flush_ms)
+            (period,) = board.periods
+            ranking = board.ranking(period.id)
+            names = [f"u{n:03}" for n in range(300)]
+            for start in range(0, 300, 20):
+                scores = [Submission(name, n) for n, name in enumerate(names)][start : start + 20]
+                await laurels.submissions.submit_many(board, scores)
+                await laurels._follower.buffers.flush()
+            before = sum(each is not None for each in await laurels._index.held(ranking, names))
+            stage.clock.now += 2 * 3600 * SECOND_US
+            await laurels.jobs.run_due()
+            runs = {run.name: json.loads(run.result or "{}") for run in await laurels.jobs.runs()}
+            after = sum(each is not None for each in await laurels._index.held(ranking, names))
+            assert runs["trim"]["trimmed"] >= before - after > 100
+            assert after == 5 + 16
+            assert await top(laurels, board) == names[:-6:-1]
+            assert await differences(laurels) == []
+            # Those that it forgot are found again when others leave, and with their full score when they come back.
+            for user in names[-30:]:
+                await laurels.submissions.remove_user(ADMIN, board, user, None)
+            await laurels.submissions.submit(board, Submission("u001", 1000))
+            await laurels.submissions.submit(board, Submission("u002", 0))
+            await laurels._follower.buffers.flush()
+            assert await top(laurels, board) == ["u001", *names[-31:-35:-1]]
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_what_was_not_flushed_is_there_after_a_restart(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running(repair_interval_ms=100) as laurels:
+            board = await create(laurels, flush_ms=60_000)
+            await write(laurels, board, [("ada", 1), ("bob", 2)])
+            # As if the process ended here.
+            laurels._follower.buffers._rows.clear()
+        async with stage.running(repair_interval_ms=100) as laurels:
+            board = laurels.boards.to_read(ADMIN, "hot")
+            for _ in range(100):
+                if await top(laurels, board) == ["bob", "ada"]:
+                    break
+                await asyncio.sleep(0.05)
+            assert await top(laurels, board) == ["bob", "ada"]
+
+    asyncio.run(run())
+
+
+def test_a_board_that_is_buffered_no_more(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running() as laurels:
+            board = await create(laurels)
+            await write(laurels, board, [(f"u{n:03}", n) for n in range(100)])
+            board = await laurels.boards.change(board, {"flush_ms": None})
+            answer = await laurels.submissions.submit(board, Submission("u000", 500))
+            assert isinstance(answer, Accepted)
+            assert answer.rank == 1
+            await laurels._follower.buffers.flush()
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
