@@ -37,6 +37,7 @@ class Jobs:
         self._lease_ms = lease_ms
         self._owner = new_secret()[:12]
         self._running: asyncio.Task[None] | None = None
+        self._busy = asyncio.Lock()
 
     def start(self) -> None:
         self._running = asyncio.create_task(self._run_regularly(), name="jobs")
@@ -52,13 +53,14 @@ class Jobs:
 
     async def run_due(self) -> None:
         """Run each job that is due, if nobody else does. Errors are written down, and don't stop the next one."""
-        for job in self._jobs:
-            try:
-                if await job.is_due() and await self._take(job):
-                    await self._run(job)
-            except LaurelsError as error:
-                # The ledger is away: there is nothing to write it down in.
-                log.debug("job_waits", job=job.name, reason=error.message)
+        async with self._busy:
+            for job in self._jobs:
+                try:
+                    if await job.is_due() and await self._take(job):
+                        await self._run(job)
+                except LaurelsError as error:
+                    # The ledger is away: there is nothing to write it down in.
+                    log.debug("job_waits", job=job.name, reason=error.message)
 
     async def _run_regularly(self) -> None:
         while True:

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from laurels.core.board import Board, Status
 from laurels.core.instants import to_datetime
+from laurels.core.limits import DAY_US
 from laurels.core.periods import next_period, with_end
 from laurels.core.windows import Period, PeriodState, Span
 from laurels.errors import Conflict, Invalid, NotFound
@@ -88,12 +89,19 @@ class Seasons:
 
     async def _find(self, board: Board, name: str) -> Period | None:
         key = (board.id, name)
-        period = self._past.get(key) or await self._ledger.seasons.find_period(board.id, name)
-        if period is not None and period.is_final and key not in self._past:
+        period = self._past.get(key)
+        if period is not None and not self._may_be_pruned(board, period):
+            return period
+        period = await self._ledger.seasons.find_period(board.id, name)
+        if period is not None and period.is_final:
             if len(self._past) >= KEPT:
                 self._past.clear()
             self._past[key] = period
         return period
+
+    def _may_be_pruned(self, board: Board, period: Period) -> bool:
+        kept = board.keep_periods_days
+        return kept is not None and self._clock.now_us() > (period.frozen_at or 0) + kept * DAY_US
 
     # By hand
 

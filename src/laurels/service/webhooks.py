@@ -77,7 +77,10 @@ class Webhooks:
     async def _deliver(self, message: Message) -> bool:
         webhook = await self._outbox.webhook(message.pod_id)
         if webhook is None:
-            # It was removed a moment ago, and its messages with it.
+            # It was removed while this was written. Another one may come.
+            await self._outbox.failed(
+                message.message_id, self._clock.now_us() + LAST_RETRY_S * SECOND_US, "No webhook."
+            )
             return False
         body = message.body.encode()
         seconds = str(self._clock.now_us() // SECOND_US)

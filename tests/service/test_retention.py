@@ -1,0 +1,180 @@
+"""What is let go of, and what must not change when it goes."""
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurels.core.board import Board
+from laurels.core.instants import SECOND_US
+from laurels.core.rewards import Between, Reward
+from laurels.core.scores import Rule
+from laurels.core.windows import ALL_TIME, Window
+from laurels.errors import Invalid, NotFound
+from laurels.ports import Recorded, Role
+from laurels.service.access import Caller
+from laurels.service.laurels import Laurels
+from laurels.service.reads import Selection
+from laurels.service.submit import Submission
+from support.services import Stage
+
+HOUR = 3_600 * SECOND_US
+DAY = 24 * HOUR
+ADMIN = Caller(Role.ADMIN, None, "test")
+
+
+@pytest.fixture(params=["embedded", "shared"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
+    return Stage(request.param, tmp_path)
+
+
+async def create(laurels: Laurels, uuid: str, **fields: Any) -> Board:
+    board = Board(id=0, uuid=uuid, pod_id="default", name=uuid, created_at=0, **fields)
+    return await laurels.boards.create(board, None)
+
+
+def held(laurels: Laurels, uuid: str) -> Board:
+    return laurels.boards.to_read(ADMIN, uuid)
+
+
+async def differences(laurels: Laurels) -> list[Any]:
+    return [each async for checked in laurels.verify() for each in checked.differences]
+
+
+async def everybody(laurels: Laurels, uuid: str) -> list[tuple[Any, ...]]:
+    page = (await laurels.reads.top(held(laurels, uuid), Selection(window="all"), 0, 1000)).value
+    return [(place.rank, place.user_id, place.score, place.achieved_at) for place in page.places]
+
+
+async def last_run(laurels: Laurels, job: str) -> Any:
+    return next(json.loads(run.result or "null") for run in await laurels.jobs.runs() if run.name == job)
+
+
+@pytest.mark.parametrize("rule", Rule)
+def test_events_go_and_scores_stay(stage: Stage, rule: Rule) -> None:
+    """Before and after each run every score is what a board that keeps everything has."""
+    rng = random.Random(f"{rule}")
+
+    async def run() -> None:
+        async with stage.running() as laurels:
+            windows = (Window("monthly"), ALL_TIME)
+            await create(laurels, "keeps", rule=rule, windows=windows)
+            await create(laurels, "prunes", rule=rule, windows=windows, keep_events_days=3)
+            removed = 0
+            for day in range(12):
+                for number in range(40):
+                    # 0.1 + 0.2 is not 0.3: what is left of the events must be as exact as they were.
+                    submission = Submission(
+                        f"u{rng.randrange(9)}", rng.choice([0.1, 0.2, 0.3, -0.6, 7]), event_id=f"e{day}-{number}"
+                    )
+                    for uuid in ("keeps", "prunes"):
+                        await laurels.submissions.submit(held(laurels, uuid), submission)
+                if day == 7:
+                    for uuid in ("keeps", "prunes"):
+                        await laurels.submissions.remove_user(ADMIN, held(laurels, uuid), "u3", None)
+                stage.clock.now += DAY
+                await laurels.jobs.run_due()
+                removed += (await last_run(laurels, "retention"))["events"]
+                assert await everybody(laurels, "prunes") == await everybody(laurels, "keeps")
+                assert await differences(laurels) == []
+            ledger = laurels._ledger
+            left = await ledger.board_events(held(laurels, "prunes").id, after_seq=0, limit=1000, voided=True)
+            assert removed + len(left) == 12 * 40
+            assert len(left) <= 4 * 40
+            assert await ledger.count_events(held(laurels, "keeps").id) > 400
+
+    asyncio.run(run())
+
+
+def test_a_repetition_is_known_as_long_as_it_was_promised_and_refused_after(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running() as laurels:
+            await create(laurels, "prunes", rule=Rule.INCREMENT, keep_events_days=3)
+            board = held(laurels, "prunes")
+            at = stage.clock.now
+            event = Submission("ada", 5, at=at, event_id="once")
+            await laurels.submissions.submit(board, event)
+            stage.clock.now += 3 * DAY
+            await laurels.jobs.run_due()
+            again = await laurels.submissions.submit(held(laurels, "prunes"), event)
+            assert (again.outcome, again.score) == (Recorded.DUPLICATE, 5)
+            stage.clock.now += HOUR * 2
+            await laurels.jobs.run_due()
+            assert (await last_run(laurels, "retention"))["events"] == 1
+            with pytest.raises(Invalid) as caught:
+                await laurels.submissions.submit(held(laurels, "prunes"), event)
+            assert (caught.value.code, caught.value.field) == ("timestamp_out_of_range", "timestamp")
+            assert await everybody(laurels, "prunes") == [(1, "ada", 5, at)]
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_a_board_that_begins_to_prune_later(stage: Stage) -> None:
+    """Its old events lie before those that were looked at for other boards."""
+
+    async def run() -> None:
+        async with stage.running() as laurels:
+            for uuid in ("first", "second"):
+                await create(laurels, uuid, rule=Rule.INCREMENT)
+                for number in range(30):
+                    await laurels.submissions.submit(held(laurels, uuid), Submission(f"u{number % 4}", number))
+            await laurels.boards.change(held(laurels, "second"), {"keep_events_days": 1})
+            stage.clock.now += 2 * DAY
+            await laurels.jobs.run_due()
+            assert (await last_run(laurels, "retention"))["events"] == 30
+            await laurels.boards.change(held(laurels, "first"), {"keep_events_days": 1})
+            stage.clock.now += 2 * HOUR
+            await laurels.jobs.run_due()
+            assert (await last_run(laurels, "retention"))["events"] == 30
+            assert await everybody(laurels, "first") == await everybody(laurels, "second")
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_a_removed_user_whose_events_are_gone_starts_anew(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running() as laurels:
+            await create(laurels, "prunes", rule=Rule.INCREMENT, keep_events_days=1)
+            await laurels.submissions.submit(held(laurels, "prunes"), Submission("ada", 5))
+            stage.clock.now += 2 * DAY
+            await laurels.jobs.run_due()
+            await laurels.submissions.remove_user(ADMIN, held(laurels, "prunes"), "ada", None)
+            assert await differences(laurels) == []
+            await laurels.submissions.submit(held(laurels, "prunes"), Submission("ada", 1))
+            assert [place[2] for place in await everybody(laurels, "prunes")] == [1]
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_final_ranks_go_after_their_time_and_rewards_stay(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running() as laurels:
+            rewards = (Reward("cup", "gold", ranks=Between(1, 1)),)
+            await create(laurels, "b", windows=(Window("daily"),), rewards=rewards, keep_periods_days=5)
+            await laurels.submissions.submit(held(laurels, "b"), Submission("ada", 5))
+            for _ in range(4):
+                stage.clock.now += DAY
+                await laurels.jobs.run_due()
+            first = (await laurels.seasons.page(held(laurels, "b"), None, None, 100))[-1]
+            selection = Selection(period=first.name)
+            assert (await laurels.reads.top(held(laurels, "b"), selection, 0, 1)).value.total == 1
+            told = []
+            for _ in range(4):
+                stage.clock.now += DAY
+                await laurels.jobs.run_due()
+                told.append((await last_run(laurels, "retention"))["finalRanks"])
+            assert sum(told) == 1
+            with pytest.raises(NotFound) as caught:
+                await laurels.reads.top(held(laurels, "b"), selection, 0, 1)
+            assert caught.value.code == "period_pruned"
+            assert await laurels.seasons.results([held(laurels, "b")], "ada", None, 10) == []
+            (granted,) = await laurels.seasons.rewards_of_user([held(laurels, "b")], "ada", None, 10)
+            assert (granted.period.name, granted.grant.reward) == (first.name, "cup")
+
+    asyncio.run(run())
