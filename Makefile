@@ -32,6 +32,7 @@ format: .venv/.dev
 bench: .venv/.dev
 	.venv/bin/python bench/embedded.py
 	PYTHONPATH=tests .venv/bin/python bench/shared.py
+	PYTHONPATH=tests .venv/bin/python bench/freeze.py
 
 faults: .venv/.dev
 	LAURELS_TEST_FAULTS=100 .venv/bin/pytest -s tests/faults/test_shared_stores.py

@@ -36,7 +36,7 @@ from laurels.server import configure_logs, listen, settle_memory
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
-from load import CONNECTIONS, SEED, Figures, call_http, user_name
+from load import CONNECTIONS, SEED, Figures, bench_board, call_http, user_name
 
 ADMIN_KEY = "bench"
 BATCH = 200
@@ -77,7 +77,7 @@ async def with_laurels(folder: Path, work: Callable[[Laurels], Coroutine[Any, An
 def fill_laurels(folder: Path, users: int) -> Figures:
     async def work(laurels: Laurels) -> Figures:
         await laurels.load()
-        (board,) = laurels.boards.all()
+        board = await bench_board(laurels)
         rng = random.Random(SEED)
         start = time.perf_counter()
         for first in range(0, users, FILL_BATCH):
@@ -96,7 +96,7 @@ def measure_laurels(folder: Path, users: int, seconds: float) -> Figures:
         start = time.perf_counter()
         await laurels.load()
         figures = {"startup_s": time.perf_counter() - start, "bytes": (memory() - before) / users}
-        (board,) = laurels.boards.all()
+        board = await bench_board(laurels)
         rng = random.Random(SEED)
         selection = Selection()
 

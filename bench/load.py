@@ -1,14 +1,35 @@
-"""What the benchmarks share: names of users, and calls over HTTP."""
+"""What the benchmarks share: the board, names of users, and calls over HTTP."""
 
 import asyncio
 import random
 import time
 from collections.abc import Callable
 
+from laurels.core.board import Board
+from laurels.core.order import Ties
+from laurels.core.scores import Rule
+from laurels.service.laurels import Laurels
+
+BOARD = "bench"
 CONNECTIONS = 32
 SEED = 1
 
 Figures = dict[str, float]
+
+
+async def bench_board(laurels: Laurels) -> Board:
+    """The board that is measured: made at the first time, then the same."""
+    board = Board(
+        id=0,
+        uuid=BOARD,
+        pod_id="default",
+        name="Bench",
+        rule=Rule.INCREMENT,
+        ties=Ties.SHARED,
+        public=True,
+        created_at=0,
+    )
+    return await laurels.boards.create(board, None)
 
 
 def user_name(number: int) -> str:
@@ -19,7 +40,7 @@ def user_name(number: int) -> str:
 async def call_http(port: int, key: str, users: int, seconds: float) -> Figures:
     """How many tops, ranks and single scores a server answers a second."""
     rng = random.Random(SEED)
-    board = "/api/v1/leaderboards/default"
+    board = f"/api/v1/leaderboards/{BOARD}"
 
     def request(method: str, path: str, body: bytes = b"") -> bytes:
         head = f"{method} {path} HTTP/1.1\r\nHost: bench\r\nX-API-Key: {key}\r\n"

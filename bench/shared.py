@@ -30,7 +30,7 @@ from laurels.service.laurels import Laurels
 from laurels.service.rank_source import Shown
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
-from load import CONNECTIONS, SEED, Figures, call_http, user_name
+from load import CONNECTIONS, SEED, Figures, bench_board, call_http, user_name
 from support.running import ADMIN_KEY, RunningServer
 from support.stores import HOST, PostgresServer, RedisServer, temporary_folder
 
@@ -65,11 +65,11 @@ async def opened(postgres: PostgresServer, store: RedisServer) -> AsyncIterator[
         await laurels.close()
 
 
-def fill(postgres: PostgresServer, users: int) -> None:
+def fill(postgres: PostgresServer, period_id: int, users: int) -> None:
     """Straight into the tables: what is measured is what comes after."""
     postgres.sql(
         "INSERT INTO scores (period_id, user_id, score, achieved_at, total, moved, version) "
-        "SELECT (SELECT id FROM periods LIMIT 1), lpad(to_hex(n), 24, '0'), (n * 7919) % 100003, n, "
+        f"SELECT {period_id}, lpad(to_hex(n), 24, '0'), (n * 7919) % 100003, n, "
         f"(n * 7919) % 100003, true, nextval('versions') FROM generate_series(0::bigint, {users - 1}) AS n"
     )
     postgres.sql("VACUUM ANALYZE scores")
@@ -77,9 +77,9 @@ def fill(postgres: PostgresServer, users: int) -> None:
 
 async def measure(postgres: PostgresServer, store: RedisServer, users: int, seconds: float) -> tuple[Figures, Figures]:
     async with opened(postgres, store) as laurels:
-        (board,) = laurels.boards.all()
-        await asyncio.to_thread(fill, postgres, users)
+        board = await bench_board(laurels)
         ranking = board.ranking(board.periods[0].id)
+        await asyncio.to_thread(fill, postgres, ranking.period_id, users)
         plain = redis.Redis(host=HOST, port=store.port)
         bare = await load_plain(postgres, plain, ranking, seconds)
         await plain.flushall()

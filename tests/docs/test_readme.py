@@ -155,6 +155,25 @@ def test_the_benchmark_of_shared_stores_runs() -> None:
         assert re.search(rf"{re.escape(line)}.*\d", done.stdout), line
 
 
+def test_the_benchmark_of_a_freeze_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert "\tPYTHONPATH=tests .venv/bin/python bench/freeze.py\n" in makefile
+    need("postgres")
+    need("redis-server")
+    command = [sys.executable, "bench/freeze.py", "--users", "2000", "--seconds", "0.5"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=True)
+    assert "durability   SQLite with synchronous=FULL, PostgreSQL with fsync" in done.stdout
+    for line in (
+        "freeze of 2,000 users",
+        "baseline: one bare statement",
+        "memory of the server",
+        "PUT score",
+        "final ranks",
+    ):
+        assert len(re.findall(rf"{re.escape(line)}.*\d", done.stdout)) == 2, line
+
+
 def test_the_benchmark_runs() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     assert "\t.venv/bin/python bench/embedded.py\n" in makefile
