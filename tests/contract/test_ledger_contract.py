@@ -20,7 +20,7 @@ from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Rule
 from laurels.errors import Conflict, NotFound, Unavailable
-from laurels.ports import Act, Key, Ledger, Pod, Ranks, Record, Recorded, Role
+from laurels.ports import Act, BoardChange, Key, Ledger, Pod, Ranks, Record, Recorded, Role
 from support.ledgers import new_board, new_event, open_postgres, open_sqlite
 from support.model import ModelBoard
 
@@ -294,10 +294,10 @@ def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path, open
         board = await new_board(
             ledger, metadata={"a": [1, None]}, capacity=5, min_score=-1.5, public=True, ties="shared"
         )
-        changed = await ledger.update_board(board)
+        changed = await ledger.update_board(BoardChange(board))
         assert changed.revision == board.revision + 1
         with pytest.raises(Conflict):
-            await ledger.update_board(board)
+            await ledger.update_board(BoardChange(board))
         with pytest.raises(Conflict):
             await ledger.create_board(board, ())
         key = Key("k1", "pod", Role.CLIENT, None, b"digest", 5)

@@ -305,7 +305,7 @@ def test_rules_that_change_after_the_close_change_nothing(stage: Stage) -> None:
         seasons.finish_freeze = stopped  # type: ignore[method-assign,assignment]
         await laurels.jobs.run_due()
         runs = {run.name: run for run in await laurels.jobs.runs()}
-        assert runs["periods"].error == "the power went"
+        assert runs["periods"].error == "board: the power went"
         # It shows what it has until it is final.
         assert await top(laurels, period=before.name) == [(1, "cy", 3), (2, "bob", 2)]
         with pytest.raises(Conflict):

@@ -222,6 +222,9 @@ def test_a_period_begins_where_the_last_one_ended_though_its_end_was_moved() -> 
     following = next_span(window, moved)
     assert following is not None
     assert (following.start, following.end, following.name) == (noon, first.end, "daily-2026-05-05.2")
+    again = next_span(window, Period(2, "daily", following.name, noon, noon + 1))
+    assert again is not None
+    assert (again.start, again.name) == (noon + 1, "daily-2026-05-05.3")
 
 
 @pytest.mark.parametrize(
@@ -235,6 +238,7 @@ def test_a_period_begins_where_the_last_one_ended_though_its_end_was_moved() -> 
         (Window("daily", "Mars/Olympus"), "time zone"),
         (Window("daily", "../../etc/passwd"), "time zone"),
         (Window("daily", ""), "time zone"),
+        (Window("daily", "localtime"), "time zone"),
     ],
 )
 def test_what_can_not_be_a_window_is_said_in_words(window: Window, words: str) -> None:

@@ -1,4 +1,7 @@
-"""Ranks of frozen periods, read by key from what a SQL ledger keeps of them. The queries are the ledger's."""
+"""Ranks of frozen periods, read by key from what a SQL ledger keeps of them. The queries are the ledger's.
+
+Whatever is read, the total is read after it: it is there only while all of the ranks are.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
@@ -25,15 +28,14 @@ class FinalRanks:
         self._totals = totals
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
-        total = await self._totals(ranking.period_id)
-        finals = await self._pages(ranking.period_id, offset, limit) if offset < total else []
-        return Page([_place(final, style) for final in finals], total)
+        finals = await self._pages(ranking.period_id, offset, limit)
+        return Page([_place(final, style) for final in finals], await self._totals(ranking.period_id))
 
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
         finals = await self._finds(ranking.period_id, [user_id])
+        total = await self._totals(ranking.period_id)
         if not finals:
             return None
-        total = await self._totals(ranking.period_id)
         return Found(_place(finals[0], style), finals[0].competition - 1, total)
 
     async def around(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
@@ -45,6 +47,7 @@ class FinalRanks:
 
     async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
         found = {final.user_id: _place(final, style) for final in await self._finds(ranking.period_id, user_ids)}
+        await self._totals(ranking.period_id)
         return [found.get(user_id) for user_id in user_ids]
 
     async def count(self, ranking: Ranking) -> int:
@@ -65,6 +68,7 @@ class FinalRanks:
             lowest_first = ranking.order is Order.ASC
             places = [offset + 1 if lowest_first else total - offset for offset in offsets]
             found = await self._scores(ranking.period_id, sorted(set(places)))
+            await self._totals(ranking.period_id)
             return [found[place] for place in places]
 
         low, high, *deciles = await scores([0, total - 1, *decile_offsets(total)])

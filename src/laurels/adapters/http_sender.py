@@ -1,5 +1,7 @@
 """Sends messages to webhooks by HTTP."""
 
+import asyncio
+
 import httpx
 
 from laurels.errors import Unavailable
@@ -18,9 +20,15 @@ class HttpSender:
             limits = httpx.Limits(max_connections=CONNECTIONS)
             self._client = httpx.AsyncClient(timeout=TIMEOUT_S, limits=limits, follow_redirects=False)
         try:
-            # Only the status counts: the body of the answer is not read.
-            async with self._client.stream("POST", url, headers=headers, content=body) as response:
+            # The client's own limit is for each step: a receiver that trickles would never end. Only the status counts:
+            # the body of the answer is not read.
+            async with (
+                asyncio.timeout(TIMEOUT_S),
+                self._client.stream("POST", url, headers=headers, content=body) as response,
+            ):
                 status = response.status_code
+        except TimeoutError as error:
+            raise Unavailable("overloaded", f"It did not answer within {TIMEOUT_S:g} s.") from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise Unavailable("overloaded", f"{type(error).__name__}: {error}") from error
         if not 200 <= status < 300:

@@ -41,6 +41,7 @@ def insert_values(board: Board) -> tuple[Any, ...]:
         _json(board.rewards),
         board.keep_events_days,
         board.keep_periods_days,
+        board.pruned_before,
     )
 
 
@@ -62,6 +63,7 @@ def update_values(board: Board) -> tuple[Any, ...]:
         _json(board.rewards),
         board.keep_events_days,
         board.keep_periods_days,
+        board.pruned_before,
         board.id,
         board.revision,
     )
@@ -88,9 +90,9 @@ def read_period(columns: Iterable[Any]) -> Period:
     return Period(period_id, window, name, start, end, PeriodState(state), terms, total_users, frozen_at)
 
 
-def changed_periods(board: Board) -> list[tuple[int | None, int | None, str, str | None, int]]:
-    """The periods of a changed board, in the order of the statement `update_period`."""
-    return [(period.start, period.end, period.state.value, period.terms, period.id) for period in board.periods]
+def changed_periods(periods: Iterable[Period]) -> list[tuple[int | None, int | None, str, str | None, int]]:
+    """Changed periods, in the order of the statement `update_period`."""
+    return [(period.start, period.end, period.state.value, period.terms, period.id) for period in periods]
 
 
 def with_periods(board: Board, added: Iterable[Period]) -> Board:
@@ -101,6 +103,17 @@ def with_periods(board: Board, added: Iterable[Period]) -> Board:
 
 def events_ahead() -> Conflict:
     return Conflict("period_has_scores", "The next period already has scores: it is too late to extend this one.")
+
+
+def not_closed() -> Stale:
+    return Stale("changed_meanwhile", "The period is not closed, or not any more.")
+
+
+def need_final(total: int | None) -> int:
+    """The total of a frozen period. What was read of it before this is whole: its ranks go only after it is pruned."""
+    if total is None:
+        raise Stale("changed_meanwhile", "The final ranks of this period were pruned a moment ago.")
+    return total
 
 
 def stale(board: Board) -> Stale:

@@ -73,6 +73,8 @@ class Board(Struct, frozen=True, kw_only=True):
     rewards: tuple[Reward, ...] = ()
     keep_events_days: int | None = None
     keep_periods_days: int | None = None
+    # Events of an earlier time may be gone, and with them the knowledge of their ids.
+    pruned_before: int | None = None
     # Those that are not final yet, oldest first.
     periods: tuple[Period, ...] = ()
 
@@ -111,9 +113,15 @@ class Board(Struct, frozen=True, kw_only=True):
     def window_names(self) -> tuple[str, ...]:
         return tuple(window.name for window in self.windows)
 
+    @property
+    def ended_at(self) -> int | None:
+        """When it takes no more scores: at its end, or when it is archived before that."""
+        ends = [end for end in (self.end_at, self.archived_at) if end is not None]
+        return min(ends) if ends else None
+
     def end_of(self, period: Period) -> int | None:
         """When a period is over: at its own end, or at its board's."""
-        ends = [end for end in (period.end, self.end_at) if end is not None]
+        ends = [end for end in (period.end, self.ended_at) if end is not None]
         return min(ends) if ends else None
 
     def ranking(self, period_id: int, segment: str = GLOBAL) -> Ranking:

@@ -1,15 +1,17 @@
 """Which periods a board needs, and how their ends may be moved. Pure: what is decided here, the ledger stores."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
 from laurels.core.board import Board
+from laurels.core.instants import SECOND_US
 from laurels.core.limits import AHEAD_US
 from laurels.core.windows import Period, Span, Window, next_span, span_at
 
-# After a downtime of days a window that resets every minute has many to make: so many in one go.
-MADE_AT_ONCE = 200
+# What a window missed while nobody served it is made up for, so many periods of it; of more, only the last ones.
+MADE_UP_FOR = 200
 
 
 def first_spans(windows: Sequence[Window], now: int) -> list[Span]:
@@ -30,14 +32,23 @@ def joining_spans(windows: Sequence[Window], start: int) -> list[Span]:
 
 def missing_spans(board: Board, now: int) -> list[Span]:
     """What is to be made so that each window has the next period, and every time that an event may have."""
-    if board.archived_at is not None or (board.end_at is not None and now >= board.end_at):
+    end = board.ended_at
+    if end is not None and now >= end:
         return []
     spans: list[Span] = []
     for window in board.windows:
         last = board.last_period(window.name)
-        found = first_spans([window], now) if last is None else list(_ahead(window, last, now))[1:]
-        spans += [span for span in found if not _is_after(span, board.end_at)]
-    return spans[:MADE_AT_ONCE]
+        if last is not None and last.start is not None and last.start > now + AHEAD_US:
+            continue
+        if last is not None and last.end is not None and end is not None and last.end >= end:
+            continue
+        ahead = _ahead(window, last or span_at(window, now), now)
+        found = list(islice(ahead, MADE_UP_FOR + 1))[last is not None :]
+        if len(found) == MADE_UP_FOR + (last is None):
+            # Nobody could score in them, and their grace time is over, too.
+            found = list(_ahead(window, span_at(window, now - board.grace_s * SECOND_US), now))
+        spans += [span for span in found if end is None or span.start is None or span.start < end]
+    return spans
 
 
 def with_end(board: Board, period: Period, end: int) -> Board:
@@ -64,7 +75,3 @@ def _ahead(window: Window, first: Span | Period, now: int) -> Iterator[Span]:
         if span.start is not None and span.start > now + AHEAD_US:
             return
         span = next_span(window, span)
-
-
-def _is_after(span: Span, end_at: int | None) -> bool:
-    return end_at is not None and span.start is not None and span.start >= end_at

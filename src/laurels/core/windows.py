@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 from msgspec import Struct
@@ -144,14 +144,28 @@ def next_span(window: Window, before: Span | Period) -> Span | None:
     if before.end is None:
         return None
     span = span_at(window, before.end)
-    # Where the end was moved, the calendar's own span may have begun earlier, and even have that name.
-    name = f"{span.name}.2" if span.name == before.name else span.name
-    return Span(span.window, name, before.end, span.end)
+    return Span(span.window, _next_name(span.name, before.name), before.end, span.end)
 
 
 @lru_cache(maxsize=256)
 def zone_of(name: str) -> ZoneInfo:
+    if name not in _zones():
+        raise KeyError(name)
     return ZoneInfo(name)
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    # The zone of a machine is another one on the next.
+    return frozenset(available_timezones() - {"localtime", "posixrules", "Factory"})
+
+
+def _next_name(name: str, before: str) -> str:
+    """Where an end was moved, the calendar's own span may have begun earlier, and even have that name."""
+    if before != name and not before.startswith(f"{name}."):
+        return name
+    number = before[len(name) + 1 :]
+    return f"{name}.{int(number) + 1 if number.isdigit() else 2}"
 
 
 def _stamp(window: Window, nominal: datetime) -> str:

@@ -70,7 +70,11 @@ class Call(Generic[Q, B]):
         return None if key is None else str(decode_value(key, IdempotencyKey, "Idempotency-Key"))
 
     def path(self, name: str) -> str:
-        return str(self._request.path_params[name])
+        part = str(self._request.path_params[name])
+        if "\0" in part:
+            # Nothing that is stored has one, and not every store can be asked for it.
+            raise NotFound("no_such_address", "No name in an address has a zero byte.")
+        return part
 
     @property
     def board_uuid(self) -> str:

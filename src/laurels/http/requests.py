@@ -108,8 +108,8 @@ class WindowBody(Body, omit_defaults=True):
 
 
 class RewardRanks(Body):
-    from_: Annotated[int, Meta(ge=1)] = field(name="from")
-    to: Annotated[int, Meta(ge=1)]
+    from_: Annotated[int, Meta(ge=1, le=limits.OFFSET)] = field(name="from")
+    to: Annotated[int, Meta(ge=1, le=limits.OFFSET)]
 
 
 class RewardScores(Body, omit_defaults=True):

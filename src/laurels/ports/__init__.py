@@ -23,6 +23,7 @@ from laurels.ports.index import (
 from laurels.ports.jobs import JobBook, JobRun
 from laurels.ports.ledger import (
     Act,
+    BoardChange,
     Change,
     Event,
     Key,
@@ -42,6 +43,7 @@ from laurels.ports.spool import Spool
 __all__ = [
     "Act",
     "Applied",
+    "BoardChange",
     "Change",
     "Clock",
     "Distribution",

@@ -127,6 +127,18 @@ class Act(Struct, frozen=True):
     at: int
 
 
+class BoardChange(Struct, frozen=True):
+    """A board as it is to be, which of its periods are others than before, and which are to be made.
+
+    `free_from`: the change is about scores from this instant on, so there may be none, and it must lie ahead.
+    """
+
+    board: Board
+    periods: tuple[Period, ...] = ()
+    spans: tuple[Span, ...] = ()
+    free_from: int | None = None
+
+
 class Ledger(Protocol):
     """SQL truth. What a method has returned from is durable."""
 
@@ -246,16 +258,16 @@ class Ledger(Protocol):
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
         """Store a board and its first periods; gives it with its ids. Conflict if its UUID is taken."""
 
-    async def update_board(self, board: Board, spans: Sequence[Span] = (), free_from: int | None = None) -> Board:
+    async def update_board(self, change: BoardChange) -> Board:
         """Store a changed board with its changed and its new periods, all at once; gives it with their ids.
 
         Conflict if its revision is not the stored one any more; else that grows. Events that are being recorded on the
-        board are finished before, and those that come after it must know it. `free_from`: Conflict with the code
-        `period_has_scores` if there are events ahead of the clock from that instant on.
+        board are finished before, and those that come after it must know it. Conflict with the code
+        `period_has_scores` if there are events from `free_from` on, or could be, for it is not ahead of the clock.
         """
 
-    async def latest_event_ahead(self, board_id: int, of: int) -> int | None:
-        """The latest time of a board's events that lie ahead of an instant, of those that were ahead when they came."""
+    async def free_instant(self, board_id: int, earliest: int, notice_us: int) -> int:
+        """An instant that is some time ahead of all clocks, and from which on a board has no events yet."""
 
-    async def boards(self) -> list[Board]:
-        """All, oldest first, with the periods that are not final."""
+    async def boards(self, ids: Sequence[int] | None = None) -> list[Board]:
+        """Some or all, oldest first, with the periods that are not final."""

@@ -42,6 +42,9 @@ class Outbox(Protocol):
 
     async def failed(self, message_id: str, next_try_at: int, error: str) -> None: ...
 
+    async def postpone(self, pod_id: str, until: int) -> None:
+        """Let all messages of a pod wait: its receiver does not take them now."""
+
     async def waiting(self) -> int:
         """How many were released and not delivered yet."""
 

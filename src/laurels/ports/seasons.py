@@ -81,7 +81,7 @@ class Seasons(Protocol):
     ) -> None:
         """Store a stretch of final places with the rewards and messages that follow from it, all or nothing.
 
-        What is there stays: doing it again changes nothing.
+        What is there stays: doing it again changes nothing. Stale if the period is not closed, or not any more.
         """
 
     async def finish_freeze(
@@ -120,6 +120,9 @@ class Seasons(Protocol):
     async def claim(self, period_id: int, place: int, reward: str, by: str, now: int) -> bool:
         """Mark a grant as claimed. False: it was before, and that stays."""
 
+    async def latest_act(self, board_id: int) -> int | None:
+        """When somebody last did something to the stored scores of a board."""
+
     # Retention
 
     async def prune_events(
@@ -137,7 +140,7 @@ class Seasons(Protocol):
     async def note_prune_progress(self, name: str, text: str) -> None: ...
 
     async def prunable_periods(self, board_id: int, frozen_before: int) -> list[Period]:
-        """Frozen periods whose final ranks need not be kept any longer."""
+        """Frozen periods whose final ranks need not be kept any longer, and pruned ones that have some left."""
 
     async def prune_finals(self, period_id: int, limit: int) -> int:
-        """Remove some final ranks of a period, which is PRUNED from then on. Grants stay."""
+        """Remove some final ranks of a period, which is PRUNED from before the first goes. Grants stay."""

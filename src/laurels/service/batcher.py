@@ -129,7 +129,7 @@ class Batcher:
             size += len(pieces[-1].events)
         return pieces
 
-    async def _record(self, events: list[Event]) -> tuple[list[Event], list[Record] | LaurelsError]:
+    async def _record(self, events: list[Event]) -> tuple[list[Event], list[Record | LaurelsError] | LaurelsError]:
         try:
             try:
                 events, records = await self._recorder.record(events)
@@ -137,19 +137,22 @@ class Batcher:
                 if self._spooler is None or error.code not in {"ledger_unavailable", "overloaded"}:
                     return events, error
                 await self._spooler.keep(events)
-                records = [Record(Recorded.SPOOLED)] * len(events)
+                records = [Record(Recorded.SPOOLED) for _ in events]
         except LaurelsError as error:
             return events, error
         except Exception:
             # A fault of ours must not stop the lane: these senders are told, the next batch is tried.
             log.exception("record_failed", events=len(events))
             return events, Unavailable("internal", "The write failed, and the log says why. Nothing of it was stored.")
-        BATCHES.inc(records[0].outcome is not Recorded.SPOOLED)
-        for outcome, count in Counter(record.outcome for record in records).items():
+        outcomes = Counter(record.outcome for record in records if isinstance(record, Record))
+        BATCHES.inc(bool(outcomes) and Recorded.SPOOLED not in outcomes)
+        for outcome, count in outcomes.items():
             EVENTS.labels(outcome.value).inc(count)
         return events, records
 
-    async def _finish(self, pieces: list[_Piece], events: list[Event], records: list[Record] | LaurelsError) -> None:
+    async def _finish(
+        self, pieces: list[_Piece], events: list[Event], records: list[Record | LaurelsError] | LaurelsError
+    ) -> None:
         """Rank what was recorded, and answer."""
         answers: Iterator[Written | LaurelsError]
         try:
@@ -166,14 +169,17 @@ class Batcher:
         for event in events:
             self._pending[event.board.pod_id] -= 1
 
-    async def _rank(self, events: list[Event], records: list[Record]) -> list[Written]:
+    async def _rank(self, events: list[Event], records: list[Record | LaurelsError]) -> list[Written | LaurelsError]:
         placements = await self._follower.apply(
             (event.board, change.row)
             for event, record in zip(events, records, strict=True)
+            if isinstance(record, Record)
             for change in record.changes
         )
         return [
-            Written(
+            record
+            if isinstance(record, LaurelsError)
+            else Written(
                 event,
                 record,
                 {

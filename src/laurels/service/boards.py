@@ -14,9 +14,9 @@ from laurels.core.instants import SECOND_US
 from laurels.core.order import Ties
 from laurels.core.periods import first_spans, joining_spans, missing_spans
 from laurels.core.scores import Rule
-from laurels.core.windows import ALL_TIME, MONTHLY, Span, Window
+from laurels.core.windows import ALL_TIME, MONTHLY, Window
 from laurels.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
-from laurels.ports import Clock, Ledger
+from laurels.ports import BoardChange, Clock, Ledger
 from laurels.service.access import Caller
 from laurels.service.follower import Follower
 from laurels.service.registry import Registry
@@ -30,7 +30,8 @@ ATTEMPTS = 20
 # A change of what counts where begins this much later, for every server has to know of it before.
 NOTICE_US = 2 * SECOND_US
 
-Change = Callable[[Board], tuple[Board, Sequence[Span]]]
+# What is to become of a board as it is now.
+Change = Callable[[Board], BoardChange]
 
 
 class Boards:
@@ -53,9 +54,9 @@ class Boards:
         for board in boards:
             self._hold(board)
 
-    async def reload(self) -> None:
-        """Take over what other servers changed."""
-        for board in await self._ledger.boards():
+    async def reload(self, ids: Sequence[int] | None = None) -> None:
+        """Take over what other servers changed, of some boards or of all."""
+        for board in await self._ledger.boards(ids):
             held = self._boards.get(board.uuid)
             if held is None or board.revision > held.revision:
                 self._hold(board)
@@ -69,31 +70,28 @@ class Boards:
 
     async def make_ahead(self, board: Board) -> Board:
         """Make the periods that come next, in the ledger and in the index."""
-        while True:
-            known = {period.id for period in board.periods}
-            board = await self.update(board, lambda fresh: (fresh, missing_spans(fresh, self._clock.now_us())))
-            for period in board.periods:
-                if period.id not in known:
-                    await self._follower.load_period(board, period)
-            if not missing_spans(board, self._clock.now_us()):
-                return board
 
-    async def update(self, board: Board, change: Change, free_from: int | None = None) -> Board:
-        """Change a board as it is now, whoever else changes it. `change` gives the new one and the periods to add.
+        def add(fresh: Board) -> BoardChange:
+            return BoardChange(fresh, spans=tuple(missing_spans(fresh, self._clock.now_us())))
 
-        `free_from`: see Ledger.update_board.
-        """
+        stored = await self.update(board, add)
+        await self._load_new(board, stored)
+        return stored
+
+    async def update(self, board: Board, change: Change) -> Board:
+        """Change a board as it is now, whoever else changes it."""
         for _ in range(ATTEMPTS):
             fresh = self.by_id(board.id)
-            changed, spans = change(fresh)
-            if changed == fresh and not spans:
+            wanted = change(fresh)
+            if wanted.board == fresh and not wanted.spans:
                 return fresh
+            changed = tuple(period for period in wanted.board.periods if period not in fresh.periods)
             try:
-                stored = await self._ledger.update_board(changed, spans, free_from)
+                stored = await self._ledger.update_board(replace(wanted, periods=changed))
             except Conflict as error:
                 if error.code != "changed_meanwhile":
                     raise
-                await self.reload()
+                await self.reload([board.id])
                 continue
             if stored.revision > self.by_id(board.id).revision:
                 self._hold(stored)
@@ -101,9 +99,9 @@ class Boards:
             return stored
         raise Conflict("changed_meanwhile", "This board is being changed all the time. Try again.")
 
-    async def announce(self) -> None:
-        """The ledger changed boards by itself: take that over, and let every server know."""
-        await self.reload()
+    async def announce(self, board: Board) -> None:
+        """The ledger changed a board by itself: take that over, and let every server know."""
+        await self.reload([board.id])
         await self._registry.tell()
 
     def all(self) -> list[Board]:
@@ -202,7 +200,7 @@ class Boards:
                 return board
             raise Conflict("board_archived", "An archived board can't be changed.")
 
-        def change(fresh: Board) -> tuple[Board, Sequence[Span]]:
+        def change(fresh: Board) -> Board:
             changed = replace(fresh, **fields)
             _check_bounds(changed)
             if status is not None:
@@ -210,26 +208,46 @@ class Boards:
             after = changed.status_at(now) if status is None else status
             if _STATUSES.index(after) < _STATUSES.index(before):
                 raise Conflict("status_backwards", f"The board is {before}: it can't become {after} again.")
-            return changed, joining_spans(changed.windows[len(fresh.windows) :], joining_at)
+            return changed
 
         async with self._changing:
-            # What was scored before a window joins does not count in it.
-            joining_at = await self.next_free_instant(board) if "windows" in fields else now
-            stored = await self.update(board, change, joining_at if "windows" in fields else None)
-            known = {period.id for period in board.periods}
+            if "windows" in fields:
+                stored = await self._add_windows(board, change)
+            else:
+                stored = await self.update(board, lambda fresh: BoardChange(change(fresh)))
             if (stored.capacity, stored.forgets) != (board.capacity, board.forgets):
                 await self._follower.load(stored)
             else:
-                for period in stored.periods:
-                    if period.id not in known:
-                        await self._follower.load_period(stored, period)
+                await self._load_new(board, stored)
         return stored
+
+    async def _add_windows(self, board: Board, change: Callable[[Board], Board]) -> Board:
+        """What was scored before a window joins does not count in it."""
+        start = await self.next_free_instant(board)
+
+        def add(fresh: Board) -> BoardChange:
+            changed = change(fresh)
+            if changed.windows[: len(fresh.windows)] != fresh.windows:
+                raise Conflict("changed_meanwhile", "Somebody added windows at the same time. Read it and try again.")
+            spans = joining_spans(changed.windows[len(fresh.windows) :], start)
+            return BoardChange(changed, spans=tuple(spans), free_from=start if spans else None)
+
+        try:
+            return await self.update(board, add)
+        except Conflict as error:
+            if error.code != "period_has_scores":
+                raise
+            raise Conflict("changed_meanwhile", "Scores ahead of the clock came in just now. Try again.") from None
+
+    async def _load_new(self, before: Board, after: Board) -> None:
+        known = {period.id for period in before.periods}
+        for period in after.periods:
+            if period.id not in known:
+                await self._follower.load_period(after, period)
 
     async def next_free_instant(self, board: Board) -> int:
         """An instant that every server will have heard of before it comes, and from which on there is no event yet."""
-        start = self._clock.now_us() + NOTICE_US
-        ahead = await self._ledger.latest_event_ahead(board.id, start)
-        return start if ahead is None else ahead + 1
+        return await self._ledger.free_instant(board.id, self._clock.now_us(), NOTICE_US)
 
     def _hold(self, board: Board) -> None:
         self._boards[board.uuid] = self._by_id[board.id] = board

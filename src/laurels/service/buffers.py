@@ -5,6 +5,7 @@ swapped. Scores are durable before their answer all the same; it is the rank tha
 """
 
 import asyncio
+import contextlib
 import heapq
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -24,6 +25,7 @@ class Buffers:
         self._send = send
         self._rows: dict[Ranking, tuple[Board, dict[str, Row]]] = {}
         self._flushing: dict[Ranking, asyncio.Task[None]] = {}
+        self._full: dict[Ranking, asyncio.Event] = {}
 
     def add(self, board: Board, ranking: Ranking, rows: Sequence[Row]) -> None:
         assert board.flush_ms is not None
@@ -34,8 +36,11 @@ class Buffers:
         BUFFERED.set(sum(len(waiting) for _, waiting in self._rows.values()))
         flushing = self._flushing.get(ranking)
         if flushing is None or flushing.done():
-            wait_s = 0 if len(gathered) >= FULL_ROWS else board.flush_ms / 1000
-            self._flushing[ranking] = asyncio.create_task(self._flush_after(ranking, wait_s), name="flush a board")
+            self._full[ranking] = asyncio.Event()
+            flush_s = board.flush_ms / 1000
+            self._flushing[ranking] = asyncio.create_task(self._flush_after(ranking, flush_s), name="flush a board")
+        if len(gathered) >= FULL_ROWS:
+            self._full[ranking].set()
 
     async def flush(self) -> None:
         """Send everything now."""
@@ -45,15 +50,21 @@ class Buffers:
 
     async def close(self) -> None:
         await self.flush()
-        for task in self._flushing.values():
+        tasks = list(self._flushing.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._flushing.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _flush_after(self, ranking: Ranking, wait_s: float) -> None:
         """Goes on while there is something to send."""
+        full = self._full[ranking]
         while ranking in self._rows:
-            await asyncio.sleep(wait_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await full.wait()
+            full.clear()
             await self._flush(ranking)
+        del self._flushing[ranking], self._full[ranking]
 
     async def _flush(self, ranking: Ranking) -> None:
         board, gathered = self._rows.pop(ranking, (None, {}))
@@ -72,13 +83,12 @@ def reach_capacity(board: Board, rows: list[Row]) -> tuple[list[Row], int]:
     wanted = board.capacity + reserve_of(board.capacity)
     if len(rows) <= wanted:
         return rows, 0
-    gone = [row for row in rows if row.standing is None]
-    ranked = [row for row in rows if row.standing is not None]
+    assert all(row.standing is not None for row in rows), "who is removed is not buffered"
 
     def key(row: Row) -> bytes:
         standing = row.standing
         assert standing is not None
         return encode_key(board.order, board.ties, standing.score, standing.achieved_at, row.user_id)
 
-    best = heapq.nsmallest(wanted, ranked, key=key)
-    return [*gone, *best], len(ranked) - len(best)
+    best = heapq.nsmallest(wanted, rows, key=key)
+    return best, len(rows) - len(best)

@@ -7,11 +7,16 @@
 """
 
 import contextlib
+import time
+from collections.abc import Iterator
 from typing import Any
 
+import structlog
+
+from laurels.core.board import Board
 from laurels.core.instants import SECOND_US
 from laurels.core.periods import missing_spans
-from laurels.errors import Unavailable
+from laurels.errors import LaurelsError, Unavailable
 from laurels.ports import Clock, Index, Ledger
 from laurels.service.boards import Boards
 from laurels.service.freezing import SWEEP_AFTER_US, Freezer
@@ -19,6 +24,9 @@ from laurels.service.jobs import Job
 from laurels.service.retention import Retention
 from laurels.service.webhooks import Webhooks
 
+log = structlog.get_logger()
+
+MAKE_AHEAD_EVERY_S = 1.0
 EVERY_US = 3600 * SECOND_US
 # So often it is looked for what is due only now and then, and asked of the ledger.
 LOOK_EVERY_US = 10 * SECOND_US
@@ -61,7 +69,7 @@ class Chores:
 
     async def _periods_are_due(self) -> bool:
         now = self._clock.now_us()
-        if self._freezer.due() or any(missing_spans(board, now) for board in self._boards.all()):
+        if self._freezer.due() or any(self._lacks_periods(board) for board in self._boards.all()):
             return True
         if now < self._looked_for_unswept + LOOK_EVERY_US:
             return False
@@ -69,25 +77,42 @@ class Chores:
         return bool(await self._ledger.seasons.unswept(now - SWEEP_AFTER_US))
 
     async def _see_to_periods(self) -> dict[str, Any]:
-        """The next ones first: whatever takes long, scores of the present find their period."""
+        """The next ones first: whatever takes long, scores of the present find their period. One board that can't be
+        seen to does not keep the others waiting; it is named at the end.
+        """
         await self._boards.reload()
-        made = await self._make_ahead()
+        failures: dict[str, str] = {}
+        made = await self._make_ahead(failures)
+        made_at = time.monotonic()
         frozen = users = 0
         for board, period in self._freezer.due():
-            total = await self._freezer.freeze(board, period)
-            frozen += total is not None
-            users += total or 0
-            made += await self._make_ahead()
-        return {"made": made, "frozen": frozen, "finalRanks": users, "swept": await self._freezer.sweep()}
+            with _noted(failures, board):
+                total = await self._freezer.freeze(board, period)
+                frozen += total is not None
+                users += total or 0
+            if time.monotonic() > made_at + MAKE_AHEAD_EVERY_S:
+                made += await self._make_ahead(failures)
+                made_at = time.monotonic()
+        result = {"made": made, "frozen": frozen, "finalRanks": users, "swept": await self._freezer.sweep()}
+        if failures:
+            raise Unavailable("internal", "; ".join(f"{uuid}: {reason}" for uuid, reason in failures.items()))
+        return result
 
-    async def _make_ahead(self) -> int:
+    async def _make_ahead(self, failures: dict[str, str]) -> int:
         made = 0
         for board in self._boards.all():
-            if missing_spans(board, self._clock.now_us()):
-                ids = {period.id for period in board.periods}
-                board = await self._boards.make_ahead(board)  # noqa: PLW2901 - the same one
-                made += sum(period.id not in ids for period in board.periods)
+            if self._lacks_periods(board):
+                with _noted(failures, board):
+                    known = {period.id for period in board.periods}
+                    fresh = await self._boards.make_ahead(board)
+                    made += sum(period.id not in known for period in fresh.periods)
         return made
+
+    def _lacks_periods(self, board: Board) -> bool:
+        try:
+            return bool(missing_spans(board, self._clock.now_us()))
+        except Exception:  # noqa: BLE001 - it is told of when the job runs
+            return True
 
     async def _is_due_hourly(self, name: str) -> bool:
         now = self._clock.now_us()
@@ -104,12 +129,31 @@ class Chores:
     async def _trim(self) -> dict[str, Any]:
         gone = 0
         for board in self._boards.all():
-            for period in board.periods if board.capacity is not None else ():
+            if board.capacity is None:
+                continue
+            # Who was removed may have a worse score now: an older row that is still on its way must not come back.
+            removed = await self._ledger.seasons.latest_act(board.id)
+            forget = board.forgets and (removed is None or removed < self._clock.now_us() - EVERY_US)
+            for period in board.periods:
                 with contextlib.suppress(Unavailable):
                     # A ranking that is being completed is trimmed the next time.
-                    gone += await self._index.trim(board.ranking(period.id), forget=board.forgets)
+                    gone += await self._index.trim(board.ranking(period.id), forget=forget)
         return {"trimmed": gone}
 
     async def _retain(self) -> dict[str, Any]:
         removed = await self._retention.prune() if self._retention.is_wanted() else {}
         return removed | {"messages": await self._webhooks.forget()}
+
+
+@contextlib.contextmanager
+def _noted(failures: dict[str, str], board: Board) -> Iterator[None]:
+    try:
+        yield
+    except Unavailable:
+        # The ledger is away: so it is for all.
+        raise
+    except LaurelsError as error:
+        failures[board.uuid] = error.message
+    except Exception as error:
+        log.exception("board_not_seen_to", board=board.uuid)
+        failures[board.uuid] = f"{type(error).__name__}: {error}"

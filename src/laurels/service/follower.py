@@ -93,7 +93,11 @@ class Follower:
     async def _follow(self, board: Board, ranking: Ranking, rows: list[Row]) -> list[Placement] | None:
         if board.flush_ms is None:
             return await self._apply_one(board, ranking, rows)
-        self.buffers.add(board, ranking, rows)
+        # Who is removed goes at once: the next score of theirs may be one that is left out.
+        if removed := [row for row in rows if row.standing is None]:
+            await self._apply_one(board, ranking, removed)
+        if scored := [row for row in rows if row.standing is not None]:
+            self.buffers.add(board, ranking, scored)
         return None
 
     async def _apply_buffered(self, board: Board, ranking: Ranking, rows: list[Row]) -> None:

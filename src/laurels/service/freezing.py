@@ -21,9 +21,9 @@ from laurels.core.board import Board, RankStyle
 from laurels.core.instants import SECOND_US, to_datetime
 from laurels.core.rewards import Reward
 from laurels.core.windows import Period, PeriodState
-from laurels.errors import LaurelsError
+from laurels.errors import LaurelsError, Stale
 from laurels.metrics import FROZEN_PERIODS, GRANTS
-from laurels.ports import Clock, Final, Grant, Index, Ledger, Message, Row
+from laurels.ports import BoardChange, Clock, Final, Grant, Index, Ledger, Message, Row
 from laurels.service.boards import Boards
 
 log = structlog.get_logger()
@@ -56,16 +56,27 @@ class Freezer:
             (board.end_of(period) or 0, board, period)
             for board in self._boards.all()
             for period in board.periods
-            if period.state is PeriodState.CLOSED or (board.archived_at is None and _is_over(board, period, now))
+            if period.state is PeriodState.CLOSED or _is_over(board, period, now)
         ]
         return [(board, period) for _, board, period in sorted(found, key=lambda each: (each[0], each[2].id))]
 
     async def freeze(self, board: Board, period: Period) -> int | None:
         """Close a period and write its final ranks; gives how many there are. None: another server was quicker."""
-        board = await self._boards.update(board, lambda fresh: (_closed(fresh, period.id), ()))
+        board = await self._boards.update(
+            board, lambda fresh: BoardChange(_closed(fresh, period.id, self._clock.now_us()))
+        )
         closed = next((each for each in board.periods if each.id == period.id), None)
-        if closed is None:
+        if closed is None or closed.state is not PeriodState.CLOSED:
+            # Another server was quicker, or the grace time was lengthened.
             return None
+        try:
+            return await self._write(board, closed)
+        except Stale:
+            await self._boards.announce(board)
+            return None
+
+    async def _write(self, board: Board, closed: Period) -> int | None:
+        period = closed
         terms = msgspec.json.decode(closed.terms or "", type=Terms)
         seasons = self._ledger.seasons
         ranking = replace(board.ranking(period.id), capacity=terms.capacity)
@@ -81,13 +92,11 @@ class Freezer:
                 await seasons.write_finals(period.id, finals, grants, award.messages(grants) if tells else [])
                 GRANTS.inc(len(grants))
             await asyncio.sleep(0)
-        # What an ended board had made ahead never began.
-        began = board.end_at is None or closed.start is None or closed.start < board.end_at
-        messages = [award.ended()] if tells and began else []
+        messages = [award.ended()] if tells and _has_begun(board, closed) else []
         if not await seasons.finish_freeze(board, closed, total, messages, self._clock.now_us()):
             return None
         FROZEN_PERIODS.inc()
-        await self._boards.announce()
+        await self._boards.announce(board)
         log.info("period_frozen", board=board.uuid, period=closed.name, users=total)
         return total
 
@@ -113,11 +122,22 @@ def _is_over(board: Board, period: Period, now: int) -> bool:
     return end is not None and now >= end + board.grace_s * SECOND_US
 
 
-def _closed(board: Board, period_id: int) -> Board:
+def _has_begun(board: Board, period: Period) -> bool:
+    """What an ended board had made ahead never began, and what was over before a board started is nobody's."""
+    after_end = board.ended_at is not None and period.start is not None and period.start >= board.ended_at
+    before_start = board.start_at is not None and period.end is not None and period.end <= board.start_at
+    return not (after_end or before_start)
+
+
+def _closed(board: Board, period_id: int, now: int) -> Board:
     def close(period: Period) -> Period:
-        if period.id != period_id or period.state is not PeriodState.OPEN:
+        if period.id != period_id or period.state is not PeriodState.OPEN or not _is_over(board, period, now):
             return period
-        terms = Terms(board.capacity, tuple(each for each in board.rewards if each.is_for(period.window)))
+        # What an archive cut short has a result, and no winner.
+        archived = board.archived_at
+        cut_short = archived is not None and (period.end or archived + 1) > archived and board.ended_at == archived
+        rewards = () if cut_short else tuple(each for each in board.rewards if each.is_for(period.window))
+        terms = Terms(board.capacity, rewards)
         text = msgspec.json.encode(terms).decode()
         return replace(period, state=PeriodState.CLOSED, end=board.end_of(period), terms=text)
 

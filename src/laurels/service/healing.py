@@ -242,6 +242,8 @@ class Healer:
                 done = False
             if done:
                 log.debug("index_healed", board=self._boards[board_id].uuid, period=name[0])
+                if self._mending.get(name) is asyncio.current_task():
+                    del self._mending[name]
                 return
             await asyncio.sleep(wait_s)
             wait_s = min(MAX_RETRY_S, wait_s * 2)
@@ -313,7 +315,11 @@ class Healer:
         if board is None:
             return False
         try:
-            await apply_reduced(self._ledger, self._index, board, ranking, rows)
+            # All of them, whoever can be ranked: some may have been removed, and the index does not know it yet.
+            for start in range(0, len(rows), APPLY_ROWS):
+                applied = await self._index.apply(ranking, rows[start : start + APPLY_ROWS], board.rank_style)
+                if applied.short:
+                    await complete(self._ledger, self._index, ranking)
         except LaurelsError as error:
             self.mend(board, ranking, (), error)
             return False

@@ -36,38 +36,42 @@ class Jobs:
         self._interval_s = interval_ms / 1000
         self._lease_ms = lease_ms
         self._owner = new_secret()[:12]
-        self._running: asyncio.Task[None] | None = None
-        self._busy = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._busy = {job.name: asyncio.Lock() for job in jobs}
 
     def start(self) -> None:
-        self._running = asyncio.create_task(self._run_regularly(), name="jobs")
+        """Each by itself: a receiver that is slow must not keep a reset waiting."""
+        self._tasks = [asyncio.create_task(self._run_regularly(job), name=f"job {job.name}") for job in self._jobs]
 
     async def close(self) -> None:
         """Stop at once: whatever is cut off is gone on with."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def runs(self) -> list[JobRun]:
         return await self._book.runs()
 
     async def run_due(self) -> None:
-        """Run each job that is due, if nobody else does. Errors are written down, and don't stop the next one."""
-        async with self._busy:
-            for job in self._jobs:
-                try:
-                    if await job.is_due() and await self._take(job):
-                        await self._run(job)
-                except LaurelsError as error:
-                    # The ledger is away: there is nothing to write it down in.
-                    log.debug("job_waits", job=job.name, reason=error.message)
+        """Run each job that is due, if nobody else does."""
+        for job in self._jobs:
+            await self._run_if_due(job)
 
-    async def _run_regularly(self) -> None:
-        while True:
+    async def _run_if_due(self, job: Job) -> None:
+        """Errors are written down, and don't stop the next one."""
+        async with self._busy[job.name]:
             try:
-                await self.run_due()
+                if await job.is_due() and await self._take(job):
+                    await self._run(job)
+            except LaurelsError as error:
+                # The ledger is away: there is nothing to write it down in.
+                log.debug("job_waits", job=job.name, reason=error.message)
             except Exception:
-                log.exception("jobs_failed")
+                log.exception("job_failed", job=job.name)
+
+    async def _run_regularly(self, job: Job) -> None:
+        while True:
+            await self._run_if_due(job)
             await asyncio.sleep(self._interval_s)
 
     async def _take(self, job: Job) -> bool:

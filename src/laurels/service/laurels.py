@@ -175,8 +175,8 @@ class Laurels:
         """Check every board, one run at a time. See service/verify.py."""
         async with self._inspection():
             await self._follower.buffers.flush()
-            for board in self.boards.all():
-                async for checked in verify_board(self._ledger, self._index, board):
+            for board_id in [board.id for board in self.boards.all()]:
+                async for checked in verify_board(self._ledger, self._index, board_id, self.boards.by_id):
                     yield checked
 
     async def rebuild(self, boards: Sequence[Board]) -> AsyncIterator[Rebuilt]:

@@ -173,13 +173,14 @@ class Reads:
         """From the index while a period goes on, and from the final ranks once it has them."""
         for _ in range(ATTEMPTS):
             period, ranking = await self._target(board, selection)
-            if period.is_final:
-                return Shown(await ask(self._ledger.seasons.finals, ranking), degraded=False)
             try:
+                if period.is_final:
+                    return Shown(await ask(self._ledger.seasons.finals, ranking), degraded=False)
                 return await self._source.read(board, ranking, lambda ranks: ask(ranks, ranking), question)  # noqa: B023
             except Stale:
-                # It became final a moment ago.
-                await self._boards.reload()
+                # It became final, or was pruned, a moment ago.
+                self._seasons.forget(board, period)
+                await self._boards.reload([board.id])
                 board = self._boards.by_id(board.id)
         raise Unavailable("catching_up", "The board is being changed. Try again in a moment.")
 

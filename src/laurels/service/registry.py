@@ -15,6 +15,7 @@ log = structlog.get_logger()
 
 TOPIC = "registry"
 POLL_S = 0.5
+PAUSE_S = 0.1
 
 Reload = Callable[[], Awaitable[None]]
 
@@ -76,3 +77,5 @@ class Registry:
                 log.debug("registry_not_read", reason=error.message)
             except Exception:
                 log.exception("registry_not_read")
+            # At a reset of many boards there is one change after the other.
+            await asyncio.sleep(PAUSE_S)

@@ -1,7 +1,7 @@
 """How long things are kept: events and final ranks, as each board says. What is removed is counted and told.
 
 What the events of a user added up to is kept when they go, so scores stay, and a check still adds up. While an event is
-kept, its id is known; after that its time is too old to be taken.
+kept, its id is known; after that a repetition with its timestamp is too old to be taken.
 """
 
 import asyncio
@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from laurels.core.board import Board
 from laurels.core.limits import AHEAD_US, DAY_US
-from laurels.ports import Clock, Ledger
+from laurels.ports import BoardChange, Clock, Ledger
 from laurels.service.boards import Boards
 
 CHUNK = 2000
@@ -56,8 +57,12 @@ class Retention:
 
     async def _prune_events(self, days: int, boards: Sequence[Board]) -> int:
         """Boards that keep equally long are looked through together, from where the last run stopped."""
-        # An event may lie a little ahead of its coming: then it is as old as it must be, whatever it says.
+        # By the time of their coming; an event may lie a little ahead of it.
         before = self._clock.now_us() - days * DAY_US - AHEAD_US
+        # From here on an event of that time is refused, for nobody could tell whether it came before.
+        boards = [
+            await self._boards.update(board, lambda fresh: BoardChange(_pruned(fresh, before))) for board in boards
+        ]
         name, ids = f"pruned/{days}", sorted(board.id for board in boards)
         noted = await self._ledger.seasons.prune_progress(name)
         progress = _Progress([], 0) if noted is None else msgspec.json.decode(noted, type=_Progress)
@@ -82,3 +87,9 @@ class Retention:
                 break
             await asyncio.sleep(0)
         return removed
+
+
+def _pruned(board: Board, received_before: int) -> Board:
+    # What came then may be ahead of its time by as much as events may be.
+    before = received_before + AHEAD_US
+    return replace(board, pruned_before=max(before, board.pruned_before or 0))

@@ -1,6 +1,6 @@
 """Periods as people see them: the present, the past and the next; ending one by hand; results and rewards of users."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -8,9 +8,9 @@ from laurels.core.board import Board, Status
 from laurels.core.instants import to_datetime
 from laurels.core.limits import DAY_US
 from laurels.core.periods import next_period, with_end
-from laurels.core.windows import Period, PeriodState, Span
+from laurels.core.windows import Period, PeriodState, next_span
 from laurels.errors import Conflict, Invalid, NotFound
-from laurels.ports import Clock, Grant, Ledger, Result
+from laurels.ports import BoardChange, Clock, Grant, Ledger, Result
 from laurels.service.access import Caller
 from laurels.service.boards import NOTICE_US, Boards
 from laurels.service.freezing import parse_grant_id
@@ -66,9 +66,9 @@ class Seasons:
 
     async def _current(self, board: Board, window: str) -> Period:
         now = self._clock.now_us()
-        if board.end_at is not None and now >= board.end_at:
+        if board.ended_at is not None and now >= board.ended_at:
             # What an ended board shows is how it ended.
-            now = board.end_at - 1
+            now = board.ended_at - 1
         period = board.current_period(window, now)
         if period is None:
             period = await self._ledger.seasons.period_at(board.id, window, now)
@@ -99,6 +99,10 @@ class Seasons:
             self._past[key] = period
         return period
 
+    def forget(self, board: Board, period: Period) -> None:
+        """What is known of a past period is not so any more."""
+        self._past.pop((board.id, period.name), None)
+
     def _may_be_pruned(self, board: Board, period: Period) -> bool:
         kept = board.keep_periods_days
         return kept is not None and self._clock.now_us() > (period.frozen_at or 0) + kept * DAY_US
@@ -107,38 +111,48 @@ class Seasons:
 
     async def close_now(self, board: Board, name: str) -> Period:
         """End a period as soon as every server can know; the next one begins there."""
-        period = self._going_on(board, name)
         for _ in range(ATTEMPTS):
             end = await self._boards.next_free_instant(board)
-            if period.end is not None and end >= period.end:
-                return period
+
+            def close(fresh: Board, end: int = end) -> BoardChange:
+                period = self._going_on(fresh, name)
+                if period.end is not None and end >= period.end:
+                    return BoardChange(fresh)
+                return BoardChange(with_end(fresh, period, end), free_from=end)
+
             try:
-                return await self._move_end(board, period, end)
+                return self._going_on(await self._boards.update(board, close), name)
             except Conflict as error:
-                # An event that is further ahead came just now.
+                # An event that is further ahead came just now, or it took too long.
                 if error.code != "period_has_scores":
                     raise
         raise Conflict("changed_meanwhile", "Scores ahead of the clock come in all the time. Try again.")
 
     async def extend(self, board: Board, name: str, end: int) -> Period:
         """Let a period end later; the next one begins there."""
-        period = self._going_on(board, name)
-        assert period.end is not None, "_going_on sees to it"
-        following = next_period(board, period)
-        if end <= period.end or (following is not None and following.end is not None and end >= following.end):
-            last = None if following is None or following.end is None else to_datetime(following.end).isoformat()
-            rule = f"{to_datetime(period.end).isoformat()} < endTime" + (f" < {last}" if last else "")
-            raise Invalid(
-                "out_of_range",
-                "The new end must be later, and before the next period would end.",
-                field="endTime",
-                rule=rule,
-            )
-        if self._clock.now_us() + NOTICE_US >= period.end:
-            raise Conflict(
-                "period_has_scores", "The next period begins in a moment: it is too late to extend this one."
-            )
-        return await self._move_end(board, period, end, free_from=period.end)
+
+        def extend(fresh: Board) -> BoardChange:
+            period = self._going_on(fresh, name)
+            window = fresh.window_named(period.window)
+            assert period.end is not None, "_going_on sees to it"
+            assert window is not None, "windows stay"
+            following = next_period(fresh, period) or next_span(window, period)
+            last = fresh.ended_at if following is None else following.end
+            if end <= period.end or (last is not None and end >= last):
+                until = "" if last is None else f" < {to_datetime(last).isoformat()}"
+                raise Invalid(
+                    "out_of_range",
+                    "The new end must be later, and before the next period would end.",
+                    field="endTime",
+                    rule=f"{to_datetime(period.end).isoformat()} < endTime{until}",
+                )
+            if self._clock.now_us() + NOTICE_US >= period.end:
+                raise Conflict(
+                    "period_has_scores", "The next period begins in a moment: it is too late to extend this one."
+                )
+            return BoardChange(with_end(fresh, period, end), free_from=period.end)
+
+        return self._going_on(await self._boards.update(board, extend), name)
 
     def _going_on(self, board: Board, name: str) -> Period:
         now = self._clock.now_us()
@@ -157,20 +171,6 @@ class Seasons:
         ):
             raise Conflict("period_not_open", f"The period {name!r} is not going on.")
         return period
-
-    async def _move_end(self, board: Board, period: Period, end: int, free_from: int | None = None) -> Period:
-        def change(fresh: Board) -> tuple[Board, Sequence[Span]]:
-            return with_end(fresh, self._same(fresh, period), end), ()
-
-        stored = await self._boards.update(board, change, end if free_from is None else free_from)
-        return self._same(stored, period)
-
-    @staticmethod
-    def _same(board: Board, period: Period) -> Period:
-        found = next((each for each in board.periods if each.id == period.id), None)
-        if found is None or found.state is not PeriodState.OPEN:
-            raise Conflict("period_not_open", f"The period {period.name!r} is over.")
-        return found
 
     # What users got
 

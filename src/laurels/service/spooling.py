@@ -12,7 +12,7 @@ from msgspec import Struct
 from laurels.core.board import Board
 from laurels.errors import LaurelsError
 from laurels.metrics import EVENTS, SPOOL, SPOOLED
-from laurels.ports import Event, Recorded, Spool
+from laurels.ports import Event, Record, Recorded, Spool
 from laurels.service.follower import Follower
 from laurels.service.recorder import Recorder
 
@@ -103,7 +103,8 @@ class Spooler:
         items = await self._spool.peek(REPLAY_EVENTS)
         if not items:
             return
-        events, records = await self._recorder.record([self._event(_decoder.decode(item)) for item in items])
+        events, results = await self._recorder.record([self._event(_decoder.decode(item)) for item in items])
+        records = [_need_record(result) for result in results]
         await self._follower.apply(
             (event.board, change.row)
             for event, record in zip(events, records, strict=True)
@@ -132,3 +133,10 @@ class Spooler:
             metadata=kept.metadata,
             acknowledged=True,
         )
+
+
+def _need_record(result: Record | LaurelsError) -> Record:
+    """What was acknowledged is not left out: it is tried again."""
+    if isinstance(result, LaurelsError):
+        raise result
+    return result

@@ -11,7 +11,7 @@ from msgspec import Struct
 from laurels.core.board import Board, Status
 from laurels.core.ids import new_event_id
 from laurels.core.instants import SECOND_US, to_datetime
-from laurels.core.limits import AHEAD_US, DAY_US, METADATA_BYTES, METADATA_DEPTH
+from laurels.core.limits import AHEAD_US, METADATA_BYTES, METADATA_DEPTH
 from laurels.core.scores import Standing
 from laurels.core.windows import Period
 from laurels.errors import Conflict, Invalid, LaurelsError
@@ -208,14 +208,6 @@ def _check_time(board: Board, at: int, now: int) -> int:
             f"({to_datetime(now).isoformat(timespec='seconds')}).",
             field="timestamp",
             rule="1970-01-01T00:00:00Z <= timestamp <= now + 5 min",
-        )
-    if board.keep_events_days is not None and at < now - board.keep_events_days * DAY_US:
-        raise Invalid(
-            "timestamp_out_of_range",
-            f"The board keeps events for {board.keep_events_days} days, and can't know any more whether this one came "
-            "before.",
-            field="timestamp",
-            rule=f"timestamp >= now - {board.keep_events_days} days",
         )
     if (board.start_at is not None and at < board.start_at) or (board.end_at is not None and at >= board.end_at):
         raise Invalid(

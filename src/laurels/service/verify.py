@@ -7,7 +7,7 @@ catch up before it counts.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -49,10 +49,19 @@ class Checked(Struct, frozen=True):
     differences: list[Difference]
 
 
-async def verify_board(ledger: Ledger, index: Index, board: Board) -> AsyncIterator[Checked]:
+async def verify_board(
+    ledger: Ledger, index: Index, board_id: int, board_of: Callable[[int], Board]
+) -> AsyncIterator[Checked]:
     """Check every user of a board. Memory: a key for each user."""
-    periods = board.open_periods
-    seen = {period.id: _Seen(await _revision(index, board.ranking(period.id)), []) for period in periods}
+    board = board_of(board_id)
+    seen: dict[int, _Seen] = {}
+    for period in board.open_periods:
+        try:
+            seen[period.id] = _Seen(await _revision(index, board.ranking(period.id)), [])
+        except Unavailable:
+            if period.id in {each.id for each in board_of(board_id).open_periods}:
+                raise
+    periods = tuple(period for period in board.open_periods if period.id in seen)
     async for chunk in ledger.refold(board):
         # Those that were closed since are final soon, and those that were made since are for the next time.
         still_open = {period.id for period in chunk[0].periods}

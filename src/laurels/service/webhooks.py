@@ -15,13 +15,15 @@ import structlog
 
 from laurels.core.ids import new_secret
 from laurels.core.instants import SECOND_US
-from laurels.errors import LaurelsError, NotFound
+from laurels.errors import LaurelsError, NotFound, Unavailable
 from laurels.metrics import DELIVERED, OUTBOX
 from laurels.ports import Clock, Message, Outbox, Sender, Webhook
 
 log = structlog.get_logger()
 
 AT_ONCE = 20
+# Then others have their turn, and it is looked again.
+ROUNDS = 50
 FIRST_RETRY_S = 5
 LAST_RETRY_S = 3600
 FORGET_AFTER_US = 30 * 86_400 * SECOND_US
@@ -57,12 +59,18 @@ class Webhooks:
         return bool(await self._outbox.due(self._clock.now_us(), 1))
 
     async def deliver(self) -> dict[str, Any]:
-        """Send what is due, some at a time, until nothing is."""
+        """Send what is due, some at a time. A pod whose receiver fails waits as a whole, and keeps nobody else."""
         delivered = failed = 0
-        while messages := await self._outbox.due(self._clock.now_us(), AT_ONCE):
+        for _ in range(ROUNDS):
+            messages = await self._outbox.due(self._clock.now_us(), AT_ONCE)
+            if not messages:
+                break
             outcomes = await asyncio.gather(*(self._deliver(message) for message in messages))
-            delivered += sum(outcomes)
-            failed += len(outcomes) - sum(outcomes)
+            delivered += outcomes.count(None)
+            failed += len(outcomes) - outcomes.count(None)
+            for message, next_try in zip(messages, outcomes, strict=True):
+                if next_try is not None:
+                    await self._outbox.postpone(message.pod_id, next_try)
         waiting = await self._outbox.waiting()
         OUTBOX.set(waiting)
         return {"delivered": delivered, "failed": failed, "waiting": waiting}
@@ -74,34 +82,32 @@ class Webhooks:
             forgotten += count
         return forgotten
 
-    async def _deliver(self, message: Message) -> bool:
+    async def _deliver(self, message: Message) -> int | None:
+        """None: it was taken. Else when to try again."""
         webhook = await self._outbox.webhook(message.pod_id)
-        if webhook is None:
-            # It was removed while this was written. Another one may come.
-            await self._outbox.failed(
-                message.message_id, self._clock.now_us() + LAST_RETRY_S * SECOND_US, "No webhook."
-            )
-            return False
         body = message.body.encode()
         seconds = str(self._clock.now_us() // SECOND_US)
-        headers = {
-            "Content-Type": "application/json",
-            "webhook-id": message.message_id,
-            "webhook-timestamp": seconds,
-            "webhook-signature": sign(webhook.secret, message.message_id, seconds, body),
-        }
         try:
+            if webhook is None:
+                # It was removed while this was written. Another one may come.
+                raise Unavailable("overloaded", "The pod has no webhook.")
+            headers = {
+                "Content-Type": "application/json",
+                "webhook-id": message.message_id,
+                "webhook-timestamp": seconds,
+                "webhook-signature": sign(webhook.secret, message.message_id, seconds, body),
+            }
             await self._sender.send(webhook.url, headers, body)
         except LaurelsError as error:
-            wait_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2**message.attempts) * random.uniform(0.8, 1.2)  # noqa: S311
+            wait_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** min(message.attempts, 20)) * random.uniform(0.8, 1.2)  # noqa: S311
             next_try = self._clock.now_us() + int(wait_s * SECOND_US)
             await self._outbox.failed(message.message_id, next_try, error.message[:ERROR_CHARS])
             DELIVERED.labels("failed").inc()
             log.info("webhook_failed", pod=message.pod_id, message=message.message_id, reason=error.message)
-            return False
+            return next_try
         await self._outbox.delivered(message.message_id, self._clock.now_us())
         DELIVERED.labels("delivered").inc()
-        return True
+        return None
 
 
 def sign(secret: str, message_id: str, seconds: str, body: bytes) -> str:

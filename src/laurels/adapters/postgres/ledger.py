@@ -16,7 +16,7 @@ from laurels.adapters.sql_files import load_migrations
 from laurels.core.board import Board, Ranking
 from laurels.core.windows import Span
 from laurels.errors import Unavailable
-from laurels.ports import Act, Clock, Event, Key, Pod, Record, Refolded, Row, StoredEvent
+from laurels.ports import Act, BoardChange, Clock, Event, Key, Pod, Record, Refolded, Row, StoredEvent
 
 CHUNK_ROWS = 5000
 CHUNK_USERS = 1000
@@ -153,15 +153,19 @@ class PostgresLedger:
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
         return await self._pool.write(lambda c: registry.create_board(c, board, spans), repeat=False)
 
-    async def update_board(self, board: Board, spans: Sequence[Span] = (), free_from: int | None = None) -> Board:
-        return await self._pool.write(lambda c: registry.update_board(c, board, spans, free_from), repeat=False)
+    async def update_board(self, change: BoardChange) -> Board:
+        return await self._pool.write(lambda c: registry.update_board(c, change), repeat=False)
 
-    async def latest_event_ahead(self, board_id: int, of: int) -> int | None:
-        latest = await self._pool.read(lambda c: c.fetchval(SQL["latest_event_ahead"], board_id, of))
-        return None if latest is None else int(latest)
+    async def free_instant(self, board_id: int, earliest: int, notice_us: int) -> int:
+        async def read(connection: Connection) -> int:
+            start = max(earliest, int(await connection.fetchval(SQL["now_us"]))) + notice_us
+            ahead = await connection.fetchval(SQL["latest_event_ahead"], board_id, start)
+            return start if ahead is None else int(ahead) + 1
 
-    async def boards(self) -> list[Board]:
-        return await self._pool.scan_together(registry.boards)
+        return await self._pool.read(read)
+
+    async def boards(self, ids: Sequence[int] | None = None) -> list[Board]:
+        return await self._pool.scan_together(lambda c: registry.boards(c, ids))
 
     async def _rows_page(self, period_id: int, after: str) -> list[Row]:
         async def read(connection: Connection) -> list[Row]:

@@ -45,6 +45,9 @@ class PostgresOutbox:
             lambda c: c.execute(SQL["message_failed"], next_try_at, error, message_id), repeat=True, statements=1
         )
 
+    async def postpone(self, pod_id: str, until: int) -> None:
+        await self._pool.write(lambda c: c.execute(SQL["postpone_messages"], pod_id, until), repeat=True, statements=1)
+
     async def waiting(self) -> int:
         return int(await self._pool.read(lambda c: c.fetchval(SQL["count_messages"])))
 

@@ -36,7 +36,8 @@ JOIN periods p ON p.board_id = c.board_id AND p.state IN ('open', 'closed')
 JOIN scores s ON s.period_id = p.id AND s.user_id = c.user_id;
 
 -- name: count_changes
-SELECT CASE WHEN EXISTS (SELECT FROM facts WHERE name = 'pruned_xact' AND value::bigint >= $1) THEN $2
+SELECT CASE WHEN EXISTS (SELECT FROM facts WHERE name = 'pruned_xact' AND value::bigint >= $1
+                         AND value::bigint < pg_snapshot_xmax(pg_current_snapshot())::text::bigint) THEN $2
 ELSE (SELECT count(*) FROM (
     SELECT FROM events WHERE xact >= $1 AND xact < pg_snapshot_xmax(pg_current_snapshot())::text::bigint LIMIT $2
 ) AS changes) END;
@@ -174,21 +175,22 @@ UPDATE keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL RETURNI
 -- name: insert_board
 INSERT INTO boards (uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public,
                     windows, segments, start_at, end_at, archived_at, created_at, revision, metadata,
-                    grace_s, flush_ms, rewards, keep_events_days, keep_periods_days)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+                    grace_s, flush_ms, rewards, keep_events_days, keep_periods_days, pruned_before)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
+        $24)
 ON CONFLICT (uuid) DO NOTHING RETURNING id;
 
 -- name: update_board
 UPDATE boards SET name = $1, capacity = $2, min_score = $3, max_score = $4, public = $5, windows = $6, start_at = $7,
                   end_at = $8, archived_at = $9, metadata = $10, grace_s = $11, flush_ms = $12, rewards = $13,
-                  keep_events_days = $14, keep_periods_days = $15, revision = revision + 1
-WHERE id = $16 AND revision = $17 RETURNING id;
+                  keep_events_days = $14, keep_periods_days = $15, pruned_before = $16, revision = revision + 1
+WHERE id = $17 AND revision = $18 RETURNING id;
 
 -- name: boards
 SELECT id, uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public, windows, segments,
        start_at, end_at, archived_at, created_at, revision, metadata, grace_s, flush_ms, rewards, keep_events_days,
-       keep_periods_days
-FROM boards ORDER BY id;
+       keep_periods_days, pruned_before
+FROM boards WHERE $1::bigint[] IS NULL OR id = ANY ($1) ORDER BY id;
 
 -- name: insert_period
 INSERT INTO periods (board_id, window_name, name, start_at, end_at) VALUES ($1, $2, $3, $4, $5) RETURNING id;
@@ -198,7 +200,7 @@ UPDATE periods SET start_at = $1, end_at = $2, state = $3, terms = $4 WHERE id =
 
 -- name: live_periods
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE state IN ('open', 'closed') ORDER BY start_at NULLS FIRST, id;
+WHERE state IN ('open', 'closed') AND ($1::bigint[] IS NULL OR board_id = ANY ($1)) ORDER BY start_at NULLS FIRST, id;
 
 -- name: open_periods_of
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
@@ -208,7 +210,10 @@ WHERE board_id = $1 AND state = 'open' ORDER BY start_at NULLS FIRST, id;
 SELECT pg_advisory_xact_lock(1279348562, $1::bigint::int);
 
 -- name: latest_event_ahead
-SELECT max(at) FROM events WHERE board_id = $1 AND at >= $2 AND at > received_at;
+SELECT max(at) FROM events WHERE board_id = $1 AND at >= $2 AND ahead;
+
+-- name: now_us
+SELECT now_us();
 
 -- name: bases_between
 SELECT period_id, user_id, score, achieved_at, total, moved FROM bases

@@ -18,7 +18,7 @@ from laurels.adapters.sql_ledger import (
 from laurels.core.board import Board
 from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
-from laurels.ports import Key, Pod, Role
+from laurels.ports import BoardChange, Key, Pod, Role
 
 
 async def create_pod(connection: Connection, pod: Pod) -> Pod:
@@ -68,25 +68,30 @@ async def create_board(connection: Connection, board: Board, spans: Sequence[Spa
     return await _add_periods(connection, replace(board, id=board_id), spans)
 
 
-async def update_board(connection: Connection, board: Board, spans: Sequence[Span], free_from: int | None) -> Board:
+async def update_board(connection: Connection, change: BoardChange) -> Board:
+    board, free_from = change.board, change.free_from
     await connection.execute(SQL["lock_board"], board.id)
-    if free_from is not None and await connection.fetchval(SQL["latest_event_ahead"], board.id, free_from) is not None:
+    if free_from is not None and (
+        free_from <= await connection.fetchval(SQL["now_us"])
+        or await connection.fetchval(SQL["latest_event_ahead"], board.id, free_from) is not None
+    ):
         raise events_ahead()
     updated = await connection.fetchrow(SQL["update_board"], *update_values(board))
     if updated is None:
         raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")
     await connection.execute(SQL["registry_changed"])
-    await connection.executemany(SQL["update_period"], changed_periods(board))
-    return await _add_periods(connection, replace(board, revision=board.revision + 1), spans)
+    await connection.executemany(SQL["update_period"], changed_periods(change.periods))
+    return await _add_periods(connection, replace(board, revision=board.revision + 1), change.spans)
 
 
-async def boards(connection: Connection) -> list[Board]:
+async def boards(connection: Connection, ids: Sequence[int] | None) -> list[Board]:
+    asked = None if ids is None else list(ids)
     periods: dict[int, list[Period]] = {}
-    for board_id, *columns in await connection.fetch(SQL["live_periods"]):
+    for board_id, *columns in await connection.fetch(SQL["live_periods"], asked):
         periods.setdefault(board_id, []).append(read_period(columns))
     return [
         read_board(tuple(columns), tuple(periods.get(columns[0], ())))
-        for columns in await connection.fetch(SQL["boards"])
+        for columns in await connection.fetch(SQL["boards"], asked)
     ]
 
 

@@ -8,7 +8,7 @@ from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.scores import LAST_SEQ, read_bases, read_rows, signs
 from laurels.adapters.postgres.scores import SQL as SCORES
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import read_period
+from laurels.adapters.sql_ledger import need_final, not_closed, read_period
 from laurels.core.board import Board, Ranking
 from laurels.core.scores import Standing, fold
 from laurels.core.windows import Period
@@ -62,6 +62,8 @@ class PostgresSeasons:
         self, period_id: int, finals: Sequence[Final], grants: Sequence[Grant], messages: Sequence[Message]
     ) -> None:
         async def write(connection: Connection) -> None:
+            if await connection.fetchval(SQL["state_of"], period_id) != "closed":
+                raise not_closed()
             await connection.execute(
                 SQL["insert_final"],
                 period_id,
@@ -147,6 +149,10 @@ class PostgresSeasons:
         claimed = await self._pool.write(lambda c: c.fetchval(SQL["claim_grant"], *values), repeat=False, statements=1)
         return claimed is not None
 
+    async def latest_act(self, board_id: int) -> int | None:
+        at = await self._pool.read(lambda c: c.fetchval(SQL["latest_act"], board_id))
+        return None if at is None else int(at)
+
     # Retention
 
     async def prune_events(
@@ -169,10 +175,8 @@ class PostgresSeasons:
 
     async def prune_finals(self, period_id: int, limit: int) -> int:
         async def prune(connection: Connection) -> int:
-            removed = int(await connection.fetchval(SQL["prune_finals"], period_id, limit))
-            if removed < limit:
-                await connection.execute(SQL["mark_pruned"], period_id)
-            return removed
+            await connection.execute(SQL["mark_pruned"], period_id)
+            return int(await connection.fetchval(SQL["prune_finals"], period_id, limit))
 
         return await self._pool.write(prune, repeat=True)
 
@@ -191,7 +195,7 @@ class PostgresSeasons:
         return {place: score for place, score in found}  # noqa: C416 - a Record is not a tuple to dict()
 
     async def _total(self, period_id: int) -> int:
-        return int(await self._pool.read(lambda c: c.fetchval(SQL["final_total"], period_id)))
+        return need_final(await self._pool.read(lambda c: c.fetchval(SQL["final_total"], period_id)))
 
 
 async def _insert_messages(connection: Connection, messages: Sequence[Message]) -> None:
@@ -216,11 +220,14 @@ async def _prune_events(
     }
     found = await connection.fetch(SQL["old_events"], after_seq, limit)
     young = next((number for number, event in enumerate(found) if event["received_at"] >= received_before), None)
-    events = [event for event in found[:young] if event["board_id"] in by_id]
+    # A user who is being removed holds them: whether they count is known when that is done.
+    own = [event["seq"] for event in found[:young] if event["board_id"] in by_id]
+    voided = {seq: voided for seq, voided in await connection.fetch(SQL["lock_events"], own)}  # noqa: C416
+    events = [event for event in found[:young] if event["seq"] in voided]
     counted = [
         (period, event)
         for event in events
-        if not event["voided"]
+        if not voided[event["seq"]]
         for period in periods[event["board_id"]]
         if period.contains(event["at"])
     ]

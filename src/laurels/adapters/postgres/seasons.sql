@@ -31,7 +31,8 @@ SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::text[], $5::bigint[], $6:
 ON CONFLICT DO NOTHING;
 
 -- name: insert_message
-INSERT INTO outbox (message_id, pod_id, period_id, kind, body, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO outbox (message_id, pod_id, period_id, kind, body, created_at)
+SELECT $1, $2, $3, $4, $5, $6 WHERE EXISTS (SELECT FROM webhooks WHERE pod_id = $2)
 ON CONFLICT DO NOTHING;
 
 -- name: freeze_period
@@ -92,8 +93,14 @@ UPDATE grants SET claimed_at = $1, claimed_by = $2
 WHERE period_id = $3 AND place = $4 AND reward = $5 AND claimed_at IS NULL RETURNING place;
 
 -- name: old_events
-SELECT seq, board_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, xact FROM events
-WHERE seq > $1 ORDER BY seq LIMIT $2 FOR UPDATE;
+SELECT seq, board_id, user_id, score, at, received_at, xact FROM events
+WHERE seq > $1 ORDER BY seq LIMIT $2;
+
+-- name: lock_events
+SELECT seq, voided_by IS NOT NULL AS voided FROM events WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE;
+
+-- name: latest_act
+SELECT max(at) FROM acts WHERE board_id = $1;
 
 -- name: delete_event
 DELETE FROM events WHERE seq = ANY ($1::bigint[]);
@@ -117,7 +124,9 @@ INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET
 
 -- name: prunable_periods
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE board_id = $1 AND state = 'frozen' AND swept AND frozen_at < $2 ORDER BY id;
+WHERE board_id = $1 AND ((state = 'frozen' AND swept AND frozen_at < $2)
+                         OR (state = 'pruned' AND EXISTS (SELECT FROM finals WHERE period_id = periods.id)))
+ORDER BY id;
 
 -- name: mark_pruned
 UPDATE periods SET state = 'pruned' WHERE id = $1;
@@ -129,7 +138,10 @@ WITH removed AS (
 ) SELECT count(*) FROM removed;
 
 -- name: final_total
-SELECT total_users FROM periods WHERE id = $1;
+SELECT total_users FROM periods WHERE id = $1 AND state = 'frozen';
+
+-- name: state_of
+SELECT state FROM periods WHERE id = $1 FOR SHARE;
 
 -- name: final_page
 SELECT place, user_id, score, achieved_at, competition, dense FROM finals
@@ -164,6 +176,9 @@ UPDATE outbox SET delivered_at = $1, attempts = attempts + 1, error = NULL WHERE
 
 -- name: message_failed
 UPDATE outbox SET due_at = $1, attempts = attempts + 1, error = $2 WHERE message_id = $3;
+
+-- name: postpone_messages
+UPDATE outbox SET due_at = $2 WHERE pod_id = $1 AND delivered_at IS NULL AND due_at < $2;
 
 -- name: count_messages
 SELECT count(*) FROM outbox WHERE delivered_at IS NULL AND due_at IS NOT NULL;

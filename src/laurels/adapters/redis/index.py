@@ -127,6 +127,7 @@ class RedisIndex:
 
     async def drop(self, ranking: Ranking) -> None:
         await self._run(ranking, "drop")
+        self._keys.pop((ranking.period_id, ranking.segment), None)
 
     async def trim(self, ranking: Ranking, *, forget: bool) -> int:
         gone, cursor = 0, "0"

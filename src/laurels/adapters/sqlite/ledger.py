@@ -14,7 +14,7 @@ from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board, Ranking
 from laurels.core.windows import Span
 from laurels.errors import Unavailable
-from laurels.ports import Act, Clock, Event, Key, Pod, Record, Refolded, Row, StoredEvent
+from laurels.ports import Act, BoardChange, Clock, Event, Key, Pod, Record, Refolded, Row, StoredEvent
 
 CHUNK_ROWS = 5000
 CHUNK_USERS = 1000
@@ -144,14 +144,16 @@ class SqliteLedger:
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
         return await self._threads.write(lambda c: registry.create_board(c, board, spans))
 
-    async def update_board(self, board: Board, spans: Sequence[Span] = (), free_from: int | None = None) -> Board:
-        return await self._threads.write(lambda c: registry.update_board(c, board, spans, free_from))
+    async def update_board(self, change: BoardChange) -> Board:
+        return await self._threads.write(lambda c: registry.update_board(c, change, self._clock.now_us()))
 
-    async def latest_event_ahead(self, board_id: int, of: int) -> int | None:
-        return await self._threads.read(lambda c: registry.latest_event_ahead(c, board_id, of))
+    async def free_instant(self, board_id: int, earliest: int, notice_us: int) -> int:
+        start = max(earliest, self._clock.now_us()) + notice_us
+        ahead = await self._threads.read(lambda c: registry.latest_event_ahead(c, board_id, start))
+        return start if ahead is None else ahead + 1
 
-    async def boards(self) -> list[Board]:
-        return await self._threads.read(registry.boards)
+    async def boards(self, ids: Sequence[int] | None = None) -> list[Board]:
+        return await self._threads.read(lambda c: registry.boards(c, ids))
 
     async def _changes_page(self, since: int) -> list[Row]:
         return await self._threads.read(lambda c: scores.changed_rows(c, since, CHUNK_ROWS))

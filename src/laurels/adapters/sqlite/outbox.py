@@ -40,6 +40,9 @@ class SqliteOutbox:
     async def failed(self, message_id: str, next_try_at: int, error: str) -> None:
         await self._threads.write(lambda c: c.execute(SQL["message_failed"], (next_try_at, error, message_id)))
 
+    async def postpone(self, pod_id: str, until: int) -> None:
+        await self._threads.write(lambda c: c.execute(SQL["postpone_messages"], {"pod": pod_id, "until": until}))
+
     async def waiting(self) -> int:
         return int((await self._threads.read(lambda c: c.execute(SQL["count_messages"]).fetchone()))[0])
 

@@ -134,21 +134,21 @@ UPDATE keys SET revoked_at = ? WHERE key_id = ? AND revoked_at IS NULL;
 -- name: insert_board
 INSERT INTO boards (uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public,
                     windows, segments, start_at, end_at, archived_at, created_at, revision, metadata,
-                    grace_s, flush_ms, rewards, keep_events_days, keep_periods_days)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                    grace_s, flush_ms, rewards, keep_events_days, keep_periods_days, pruned_before)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (uuid) DO NOTHING RETURNING id;
 
 -- name: update_board
 UPDATE boards SET name = ?, capacity = ?, min_score = ?, max_score = ?, public = ?, windows = ?, start_at = ?,
                   end_at = ?, archived_at = ?, metadata = ?, grace_s = ?, flush_ms = ?, rewards = ?,
-                  keep_events_days = ?, keep_periods_days = ?, revision = revision + 1
+                  keep_events_days = ?, keep_periods_days = ?, pruned_before = ?, revision = revision + 1
 WHERE id = ? AND revision = ?;
 
 -- name: boards
 SELECT id, uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public, windows, segments,
        start_at, end_at, archived_at, created_at, revision, metadata, grace_s, flush_ms, rewards, keep_events_days,
-       keep_periods_days
-FROM boards ORDER BY id;
+       keep_periods_days, pruned_before
+FROM boards WHERE :ids IS NULL OR id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
 
 -- name: insert_period
 INSERT INTO periods (board_id, window_name, name, start_at, end_at) VALUES (?, ?, ?, ?, ?) RETURNING id;
@@ -158,7 +158,8 @@ UPDATE periods SET start_at = ?, end_at = ?, state = ?, terms = ? WHERE id = ? A
 
 -- name: live_periods
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE state IN ('open', 'closed') ORDER BY start_at, id;
+WHERE state IN ('open', 'closed') AND (:ids IS NULL OR board_id IN (SELECT value FROM json_each(:ids)))
+ORDER BY start_at, id;
 
 -- name: open_periods_of
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods

@@ -18,7 +18,7 @@ from laurels.adapters.sqlite.scores import SQL
 from laurels.core.board import Board
 from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
-from laurels.ports import Key, Pod, Role
+from laurels.ports import BoardChange, Key, Pod, Role
 
 
 def ledger_id(connection: sqlite3.Connection) -> str:
@@ -78,22 +78,27 @@ def create_board(connection: sqlite3.Connection, board: Board, spans: Sequence[S
     return _add_periods(connection, replace(board, id=inserted[0]), spans)
 
 
-def update_board(connection: sqlite3.Connection, board: Board, spans: Sequence[Span], free_from: int | None) -> Board:
-    if free_from is not None and latest_event_ahead(connection, board.id, free_from) is not None:
+def update_board(connection: sqlite3.Connection, change: BoardChange, now_us: int) -> Board:
+    board, free_from = change.board, change.free_from
+    if free_from is not None and (
+        free_from <= now_us or latest_event_ahead(connection, board.id, free_from) is not None
+    ):
         raise events_ahead()
     updated = connection.execute(SQL["update_board"], update_values(board))
     if not updated.rowcount:
         raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")
     connection.execute(SQL["registry_changed"])
-    connection.executemany(SQL["update_period"], changed_periods(board))
-    return _add_periods(connection, replace(board, revision=board.revision + 1), spans)
+    connection.executemany(SQL["update_period"], changed_periods(change.periods))
+    return _add_periods(connection, replace(board, revision=board.revision + 1), change.spans)
 
 
-def boards(connection: sqlite3.Connection) -> list[Board]:
+def boards(connection: sqlite3.Connection, ids: Sequence[int] | None) -> list[Board]:
+    asked = {"ids": None if ids is None else str(list(ids))}
     periods: dict[int, list[Period]] = {}
-    for board_id, *columns in connection.execute(SQL["live_periods"]):
+    for board_id, *columns in connection.execute(SQL["live_periods"], asked):
         periods.setdefault(board_id, []).append(read_period(columns))
-    return [read_board(columns, tuple(periods.get(columns[0], ()))) for columns in connection.execute(SQL["boards"])]
+    found = connection.execute(SQL["boards"], asked)
+    return [read_board(columns, tuple(periods.get(columns[0], ()))) for columns in found]
 
 
 def latest_event_ahead(connection: sqlite3.Connection, board_id: int, of: int) -> int | None:

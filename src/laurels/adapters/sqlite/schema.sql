@@ -42,7 +42,8 @@ CREATE TABLE boards (
     flush_ms    INTEGER,
     rewards     TEXT NOT NULL DEFAULT '[]',  -- JSON list
     keep_events_days  INTEGER,
-    keep_periods_days INTEGER
+    keep_periods_days INTEGER,
+    pruned_before     INTEGER
 ) STRICT;
 
 CREATE TABLE periods (
@@ -125,7 +126,7 @@ CREATE TABLE finals (
     PRIMARY KEY (period_id, place)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX finals_by_user ON finals (user_id, period_id);
+CREATE UNIQUE INDEX finals_by_user ON finals (user_id, period_id);
 
 -- Prizes that were won. `prize` is JSON.
 CREATE TABLE grants (

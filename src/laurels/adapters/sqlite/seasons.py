@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from laurels.adapters.final_ranks import FinalRanks
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import read_period
+from laurels.adapters.sql_ledger import need_final, not_closed, read_period
 from laurels.adapters.sqlite.scores import LAST_SEQ, best_rows_statement, read_rows
 from laurels.adapters.sqlite.scores import SQL as SCORES
 from laurels.adapters.sqlite.threads import SqliteThreads
@@ -64,6 +64,8 @@ class SqliteSeasons:
         self, period_id: int, finals: Sequence[Final], grants: Sequence[Grant], messages: Sequence[Message]
     ) -> None:
         def write(connection: sqlite3.Connection) -> None:
+            if connection.execute(SQL["state_of"], (period_id,)).fetchone() != ("closed",):
+                raise not_closed()
             connection.executemany(
                 SQL["insert_final"],
                 [(period_id, f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense) for f in finals],
@@ -139,6 +141,10 @@ class SqliteSeasons:
         asked = (now, by, period_id, place, reward)
         return bool(await self._threads.write(lambda c: c.execute(SQL["claim_grant"], asked).rowcount))
 
+    async def latest_act(self, board_id: int) -> int | None:
+        (at,) = await self._threads.read(lambda c: c.execute(SQL["latest_act"], (board_id,)).fetchone())
+        return None if at is None else int(at)
+
     # Retention
 
     async def prune_events(
@@ -160,10 +166,8 @@ class SqliteSeasons:
 
     async def prune_finals(self, period_id: int, limit: int) -> int:
         def prune(connection: sqlite3.Connection) -> int:
-            removed = connection.execute(SQL["prune_finals"], {"period": period_id, "limit": limit}).rowcount
-            if removed < limit:
-                connection.execute(SQL["mark_pruned"], (period_id,))
-            return removed
+            connection.execute(SQL["mark_pruned"], (period_id,))
+            return connection.execute(SQL["prune_finals"], {"period": period_id, "limit": limit}).rowcount
 
         return await self._threads.write(prune)
 
@@ -182,18 +186,30 @@ class SqliteSeasons:
 
     async def _scores(self, period_id: int, places: Sequence[int]) -> dict[int, float]:
         def scores(connection: sqlite3.Connection) -> dict[int, float]:
-            return {place: connection.execute(SQL["final_score"], (period_id, place)).fetchone()[0] for place in places}
+            found = ((place, connection.execute(SQL["final_score"], (period_id, place)).fetchone()) for place in places)
+            return {place: row[0] for place, row in found if row is not None}
 
         return await self._threads.read(scores)
 
     async def _total(self, period_id: int) -> int:
-        return int((await self._threads.read(lambda c: c.execute(SQL["final_total"], (period_id,)).fetchone()))[0])
+        found = await self._threads.read(lambda c: c.execute(SQL["final_total"], (period_id,)).fetchone())
+        return need_final(None if found is None else found[0])
 
 
 def _insert_messages(connection: sqlite3.Connection, messages: Sequence[Message]) -> None:
     connection.executemany(
         SQL["insert_message"],
-        [(m.message_id, m.pod_id, m.period_id, m.kind, m.body, m.created_at) for m in messages],
+        [
+            {
+                "id": m.message_id,
+                "pod": m.pod_id,
+                "period": m.period_id,
+                "kind": m.kind,
+                "body": m.body,
+                "at": m.created_at,
+            }
+            for m in messages
+        ],
     )
 
 

@@ -27,7 +27,8 @@ INSERT INTO grants (period_id, place, reward, user_id, rank, score, prize, grant
 ON CONFLICT DO NOTHING;
 
 -- name: insert_message
-INSERT INTO outbox (message_id, pod_id, period_id, kind, body, created_at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO outbox (message_id, pod_id, period_id, kind, body, created_at)
+SELECT :id, :pod, :period, :kind, :body, :at WHERE EXISTS (SELECT 1 FROM webhooks WHERE pod_id = :pod)
 ON CONFLICT DO NOTHING;
 
 -- name: freeze_period
@@ -87,6 +88,9 @@ WHERE period_id = ? AND place = ? AND reward = ? AND claimed_at IS NULL;
 SELECT seq, board_id, user_id, score, at, received_at, voided_by IS NOT NULL FROM events
 WHERE seq > ? ORDER BY seq LIMIT ?;
 
+-- name: latest_act
+SELECT max(at) FROM acts WHERE board_id = ?;
+
 -- name: delete_event
 DELETE FROM events WHERE seq = ?;
 
@@ -106,7 +110,9 @@ INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET v
 
 -- name: prunable_periods
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE board_id = ? AND state = 'frozen' AND swept = 1 AND frozen_at < ? ORDER BY id;
+WHERE board_id = ? AND ((state = 'frozen' AND swept = 1 AND frozen_at < ?)
+                        OR (state = 'pruned' AND EXISTS (SELECT 1 FROM finals WHERE period_id = periods.id)))
+ORDER BY id;
 
 -- name: mark_pruned
 UPDATE periods SET state = 'pruned' WHERE id = ?;
@@ -116,7 +122,10 @@ DELETE FROM finals WHERE period_id = :period AND place IN
     (SELECT place FROM finals WHERE period_id = :period LIMIT :limit);
 
 -- name: final_total
-SELECT total_users FROM periods WHERE id = ?;
+SELECT total_users FROM periods WHERE id = ? AND state = 'frozen';
+
+-- name: state_of
+SELECT state FROM periods WHERE id = ?;
 
 -- name: final_page
 SELECT place, user_id, score, achieved_at, competition, dense FROM finals
@@ -150,6 +159,9 @@ UPDATE outbox SET delivered_at = ?, attempts = attempts + 1, error = NULL WHERE 
 
 -- name: message_failed
 UPDATE outbox SET due_at = ?, attempts = attempts + 1, error = ? WHERE message_id = ?;
+
+-- name: postpone_messages
+UPDATE outbox SET due_at = :until WHERE pod_id = :pod AND delivered_at IS NULL AND due_at < :until;
 
 -- name: count_messages
 SELECT count(*) FROM outbox WHERE delivered_at IS NULL AND due_at IS NOT NULL;

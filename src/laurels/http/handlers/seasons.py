@@ -37,7 +37,7 @@ async def get_periods(call: Call[PeriodsQuery, None]) -> PeriodsAnswer:
         periods=[
             show_period(board, period, now)
             for period in periods
-            if board.end_at is None or period.start is None or period.start < board.end_at
+            if board.ended_at is None or period.start is None or period.start < board.ended_at
         ],
         next_cursor=encode_cursor(periods[-1].id) if len(periods) == query.limit else None,
     )

@@ -41,7 +41,8 @@ CREATE TABLE boards (
     flush_ms    bigint,
     rewards     text NOT NULL,  -- JSON list
     keep_events_days  bigint,
-    keep_periods_days bigint
+    keep_periods_days bigint,
+    pruned_before     bigint
 );
 
 CREATE TABLE periods (
@@ -76,6 +77,7 @@ CREATE TABLE events (
     received_at bigint NOT NULL,
     voided_by   bigint,
     metadata    text,              -- canonical JSON object
+    ahead       boolean NOT NULL,  -- its time was to come, by the clock of this server, which is one for all of ours
     xact        bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
     UNIQUE (board_id, event_id)
 );
@@ -85,8 +87,8 @@ CREATE INDEX events_by_user ON events (board_id, user_id, seq);
 -- What was changed lately: see Ledger.position. New entries are always at its end.
 CREATE INDEX events_by_xact ON events (xact, seq);
 
--- Events that were ahead of the server's clock when they came: the only ones that can lie beyond a reset moved to now.
-CREATE INDEX events_ahead ON events (board_id, at) WHERE at > received_at;
+-- The only events that can lie beyond a reset that is moved to a moment from now.
+CREATE INDEX events_ahead ON events (board_id, at) WHERE ahead;
 
 -- The fold of a user's events in a period. score NULL: removed; the version stays as a guard.
 CREATE TABLE scores (
@@ -126,7 +128,7 @@ CREATE TABLE finals (
     PRIMARY KEY (period_id, place)
 );
 
-CREATE INDEX finals_by_user ON finals (user_id, period_id);
+CREATE UNIQUE INDEX finals_by_user ON finals (user_id, period_id);
 
 -- Prizes that were won. `prize` is JSON.
 CREATE TABLE grants (
@@ -214,6 +216,10 @@ CREATE TABLE facts (
 
 INSERT INTO facts (name, value) VALUES ('ledger_id', substr(replace(gen_random_uuid()::text, '-', ''), 1, 16));
 
+CREATE FUNCTION now_us() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+$$;
+
 -- The double nearest to a sum; beyond the largest one it stays there, and what is too small is zero.
 CREATE FUNCTION nearest_double(total numeric) RETURNS double precision LANGUAGE sql IMMUTABLE STRICT AS $$
     SELECT CASE WHEN abs(total) <= 2.47032822920623272088284396434110686182e-324 THEN 0
@@ -262,8 +268,9 @@ BEGIN
         FROM unnest(board_ids, event_ids, user_ids, event_scores, event_ats, stamps, received, metadatas, stored)
             WITH ORDINALITY AS i (board_id, event_id, user_id, score, at, stamped, received_at, metadata, stored, n)
     ), inserted AS (
-        INSERT INTO events AS e (seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata)
-        SELECT i.seq, i.board_id, i.event_id, i.user_id, i.score, i.at, i.stamped, i.received_at, i.metadata
+        INSERT INTO events AS e (seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata, ahead)
+        SELECT i.seq, i.board_id, i.event_id, i.user_id, i.score, i.at, i.stamped, i.received_at, i.metadata,
+               i.at > now_us()
         FROM input i WHERE i.stored ORDER BY i.board_id, i.event_id COLLATE "C", i.n
         ON CONFLICT (board_id, event_id) DO NOTHING
         RETURNING e.board_id, e.event_id

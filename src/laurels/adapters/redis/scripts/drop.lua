@@ -1,3 +1,3 @@
-redis.call('UNLINK', live.z, live.h, live.d, live.n, LATE)
-redis.call('HDEL', META, 'id', 'rev', 'cap', 'res', 'out', 'bs', 'bm', 'dense', 'epoch', 'pos', 'late')
+redis.call('UNLINK', live.z, live.h, live.d, live.n, LATE, META)
+give_up_building()
 return reply('ok')

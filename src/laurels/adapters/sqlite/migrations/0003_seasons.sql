@@ -4,6 +4,7 @@ ALTER TABLE boards ADD COLUMN flush_ms INTEGER;
 ALTER TABLE boards ADD COLUMN rewards TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE boards ADD COLUMN keep_events_days INTEGER;
 ALTER TABLE boards ADD COLUMN keep_periods_days INTEGER;
+ALTER TABLE boards ADD COLUMN pruned_before INTEGER;
 -- Windows were names before.
 UPDATE boards SET windows = (SELECT json_group_array(json_object('name', value)) FROM json_each(windows));
 
@@ -30,7 +31,7 @@ CREATE TABLE finals (
     PRIMARY KEY (period_id, place)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX finals_by_user ON finals (user_id, period_id);
+CREATE UNIQUE INDEX finals_by_user ON finals (user_id, period_id);
 
 CREATE TABLE grants (
     period_id  INTEGER NOT NULL REFERENCES periods (id),
