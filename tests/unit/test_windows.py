@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laurels.core.instants import to_datetime, to_us
-from laurels.core.windows import Day, Period, Window, check_window, next_span, span_at
+from laurels.core.windows import Day, Period, Span, Window, check_window, next_span, rest_of, span_at
 
 MINUTE = dt.timedelta(minutes=1)
 
@@ -214,7 +214,8 @@ def test_all_has_no_end() -> None:
     assert next_span(Window("all"), span) is None
 
 
-def test_a_period_begins_where_the_last_one_ended_though_its_end_was_moved() -> None:
+def test_a_period_begins_where_the_last_one_ended_though_the_calendar_says_another_time() -> None:
+    """As when the rules of a zone change after it was made."""
     window = Window("daily")
     noon = to_us(dt.datetime(2026, 5, 5, 12, tzinfo=dt.UTC))
     first = span_at(window, noon)
@@ -225,6 +226,8 @@ def test_a_period_begins_where_the_last_one_ended_though_its_end_was_moved() -> 
     again = next_span(window, Period(2, "daily", following.name, noon, noon + 1))
     assert again is not None
     assert (again.start, again.name) == (noon + 1, "daily-2026-05-05.3")
+    rest = rest_of(Period(3, "daily", again.name, again.start, again.end), noon + 9)
+    assert rest == Span("daily", "daily-2026-05-05.4", noon + 9, first.end)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,11 @@ def missing_spans(board: Board, now: int) -> list[Span]:
     return spans
 
 
-def with_end(board: Board, period: Period, end: int) -> Board:
+def with_period(board: Board, changed: Period) -> Board:
+    return replace(board, periods=tuple(changed if each.id == changed.id else each for each in board.periods))
+
+
+def with_later_end(board: Board, period: Period, end: int) -> Board:
     """The board with the end of a period moved, and the next period of its window beginning there."""
 
     def moved(each: Period) -> Period:

@@ -160,12 +160,19 @@ def _zones() -> frozenset[str]:
     return frozenset(available_timezones() - {"localtime", "posixrules", "Factory"})
 
 
+def rest_of(period: Period, start: int) -> Span:
+    """What is left of a period that is closed early: up to the reset that it was made for."""
+    return Span(period.window, _counted_up(period.name), start, period.end)
+
+
 def _next_name(name: str, before: str) -> str:
-    """Where an end was moved, the calendar's own span may have begun earlier, and even have that name."""
-    if before != name and not before.startswith(f"{name}."):
-        return name
-    number = before[len(name) + 1 :]
-    return f"{name}.{int(number) + 1 if number.isdigit() else 2}"
+    """Where the rules of a zone changed, the calendar's own span may have begun earlier, and even have that name."""
+    return _counted_up(before) if before.partition(".")[0] == name else name
+
+
+def _counted_up(name: str) -> str:
+    base, _, number = name.partition(".")
+    return f"{base}.{int(number or 1) + 1}"
 
 
 def _stamp(window: Window, nominal: datetime) -> str:

@@ -75,7 +75,7 @@ class Boards:
             return BoardChange(fresh, spans=tuple(missing_spans(fresh, self._clock.now_us())))
 
         stored = await self.update(board, add)
-        await self._load_new(board, stored)
+        await self.load_new(board, stored)
         return stored
 
     async def update(self, board: Board, change: Change) -> Board:
@@ -218,7 +218,7 @@ class Boards:
             if (stored.capacity, stored.forgets) != (board.capacity, board.forgets):
                 await self._follower.load(stored)
             else:
-                await self._load_new(board, stored)
+                await self.load_new(board, stored)
         return stored
 
     async def _add_windows(self, board: Board, change: Callable[[Board], Board]) -> Board:
@@ -239,7 +239,8 @@ class Boards:
                 raise
             raise Conflict("changed_meanwhile", "Scores ahead of the clock came in just now. Try again.") from None
 
-    async def _load_new(self, before: Board, after: Board) -> None:
+    async def load_new(self, before: Board, after: Board) -> None:
+        """Bring the rankings of new periods into the index."""
         known = {period.id for period in before.periods}
         for period in after.periods:
             if period.id not in known:

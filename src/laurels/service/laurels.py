@@ -85,15 +85,9 @@ class Laurels:
         self.reads = Reads(ledger, source, self._follower, self.boards, self.seasons, clock)
         self._sender = sender
         self.webhooks = Webhooks(ledger.outbox, sender, clock)
-        chores = Chores(
-            ledger,
-            index,
-            Freezer(ledger, index, self.boards, clock),
-            self.boards,
-            self.webhooks,
-            Retention(ledger, self.boards, clock),
-            clock,
-        )
+        self._freezer = Freezer(ledger, index, self.boards, clock)
+        retention = Retention(ledger, self.boards, clock)
+        chores = Chores(ledger, index, self._freezer, self.boards, self.webhooks, retention, clock)
         self.jobs = Jobs(ledger.jobs, clock, chores.jobs, interval_ms=jobs_interval_ms, lease_ms=jobs_lease_ms)
         self._inspecting = asyncio.Lock()
         # None: not open yet.

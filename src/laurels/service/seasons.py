@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from laurels.core.board import Board, Status
 from laurels.core.instants import to_datetime
 from laurels.core.limits import DAY_US
-from laurels.core.periods import next_period, with_end
-from laurels.core.windows import Period, PeriodState, next_span
+from laurels.core.periods import next_period, with_later_end, with_period
+from laurels.core.windows import Period, PeriodState, next_span, rest_of
 from laurels.errors import Conflict, Invalid, NotFound
 from laurels.ports import BoardChange, Clock, Grant, Ledger, Result
 from laurels.service.access import Caller
@@ -110,7 +111,7 @@ class Seasons:
     # By hand
 
     async def close_now(self, board: Board, name: str) -> Period:
-        """End a period as soon as every server can know; the next one begins there."""
+        """End a period as soon as every server can know. What is left up to the next reset is a period of its own."""
         for _ in range(ATTEMPTS):
             end = await self._boards.next_free_instant(board)
 
@@ -118,10 +119,13 @@ class Seasons:
                 period = self._going_on(fresh, name)
                 if period.end is not None and end >= period.end:
                     return BoardChange(fresh)
-                return BoardChange(with_end(fresh, period, end), free_from=end)
+                closed = with_period(fresh, replace(period, end=end))
+                return BoardChange(closed, spans=(rest_of(period, end),), free_from=end)
 
             try:
-                return self._going_on(await self._boards.update(board, close), name)
+                stored = await self._boards.update(board, close)
+                await self._boards.load_new(board, stored)
+                return self._going_on(stored, name)
             except Conflict as error:
                 # An event that is further ahead came just now, or it took too long.
                 if error.code != "period_has_scores":
@@ -150,7 +154,7 @@ class Seasons:
                 raise Conflict(
                     "period_has_scores", "The next period begins in a moment: it is too late to extend this one."
                 )
-            return BoardChange(with_end(fresh, period, end), free_from=period.end)
+            return BoardChange(with_later_end(fresh, period, end), free_from=period.end)
 
         return self._going_on(await self._boards.update(board, extend), name)
 

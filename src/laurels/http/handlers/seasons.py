@@ -46,8 +46,8 @@ async def get_periods(call: Call[PeriodsQuery, None]) -> PeriodsAnswer:
 async def post_close(call: Call[NoQuery, None]) -> PeriodAnswer:
     """Close a period now
 
-    It ends in a moment, at the `endTime` of the answer, and the next one begins there. Its late scores are taken for
-    the board's grace time, then it is frozen.
+    It ends in a moment, at the `endTime` of the answer. What is left up to the next reset is a period of its own. Its
+    late scores are taken for the board's grace time, then it is frozen.
     """
     period = await call.laurels.seasons.close_now(call.board, call.path("period"))
     return show_period(call.board, period, call.laurels.clock.now_us())
