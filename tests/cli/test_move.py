@@ -1,6 +1,7 @@
 """From one process with SQLite to PostgreSQL and Redis, while it runs: nothing is lost, and nothing counted twice."""
 
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,36 @@ def test_what_is_missing_is_said(tmp_path: Path, target: RunningServer) -> None:
     nameless = laurels("import", data_dir=tmp_path, url=target.url)
     assert nameless.returncode == 2
     assert "--from" in nameless.stderr
+
+
+def test_seasons_come_along_and_what_stays_is_said(tmp_path: Path, target: RunningServer) -> None:
+    body = {
+        "UUID": "seasonal",
+        "podId": "default",
+        "name": "Seasonal",
+        "rule": "increment",
+        "graceSeconds": 0,
+        "windows": [{"window": "year", "cron": "0 0 1 1 *", "timeZone": "Asia/Seoul"}, "all"],
+        "rewards": [{"name": "cup", "prize": 1, "ranks": {"from": 1, "to": 1}}],
+        "keepEventsDays": 400,
+    }
+    path = "/api/v1/leaderboards/seasonal"
+    with RunningServer(tmp_path) as source, source.client() as old, target.client() as new:
+        assert old.post("/api/v1/leaderboards", json=body).status_code == 201
+        assert old.put(path + "/users/ada", json={"score": 5}).status_code == 200
+        first = old.get(path).json()["periods"][0]["period"]
+        assert old.post(f"{path}/periods/{first}/close").status_code == 200
+        end = time.monotonic() + 20
+        while "FINAL" not in {period["status"] for period in old.get(path + "/periods").json()["periods"]}:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert old.put(path + "/users/ada", json={"score": 7}).status_code == 200
+        done = laurels(
+            "import", "seasonal", "--from", source.url, "--from-key", ADMIN_KEY,
+            data_dir=target.data_dir, url=target.url, key=ADMIN_KEY,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "seasonal: 1 past periods stay there" in done.stderr
+        moved = new.get(path).json()
+        assert body.items() <= moved.items()
+        assert new.get(path + "/top?window=all").json()["users"][0]["score"] == 12

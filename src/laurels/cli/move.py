@@ -22,7 +22,7 @@ DEFINITION = (
     "graceSeconds", "flushMs",
 )  # fmt: skip
 # These it gets when its events are in: an older one may lie outside of them.
-BOUNDS = ("minScore", "maxScore", "startTime", "endTime")
+BOUNDS = ("minScore", "maxScore", "startTime", "endTime", "rewards", "keepEventsDays", "keepPeriodsDays")
 CLOSED = {"ENDED", "ARCHIVED"}
 
 
@@ -32,6 +32,8 @@ class Move:
         self._target = target
         self.pods = self.keys = self.boards = self.accepted = self.duplicates = 0
         self.refused: list[str] = []
+        # What can't be brought over.
+        self.left: list[str] = []
 
     async def everything(self, only_board: str | None) -> None:
         if await _ledger_id(self._source) == await _ledger_id(self._target):
@@ -87,11 +89,27 @@ class Move:
             await self._check_complete(path, board)
             return
         await self._events(path, board)
-        bounds = {name: board[name] for name in BOUNDS if board[name] is not None}
+        await self._tell_what_stays(path, board)
+        bounds = {name: board[name] for name in BOUNDS if board[name] not in (None, [])}
         if any(there[name] != bounds[name] for name in bounds):
             await call(self._target, "PATCH", path, json=bounds)
         if board["status"] == "ARCHIVED":
             await call(self._target, "DELETE", path)
+
+    async def _tell_what_stays(self, path: str, board: dict[str, Any]) -> None:
+        periods = (await call(self._source, "GET", path + "/periods", params={"limit": PAGE}))["periods"]
+        past = sum(period["status"] in {"CLOSING", "FINAL"} for period in periods)
+        if past:
+            many = "or more " if len(periods) == PAGE else ""
+            self.left.append(
+                f"{board['UUID']}: {past} {many}past periods stay there, with their final ranks and rewards. "
+                "Their events are here, and count in the windows that still take them."
+            )
+        if board["prunedBefore"] is not None:
+            self.left.append(
+                f"{board['UUID']}: events before {board['prunedBefore']} were pruned there. What they added up to "
+                "can't be brought over: scores may be lower here."
+            )
 
     async def _create(self, path: str, board: dict[str, Any]) -> dict[str, Any]:
         definition = {name: board[name] for name in DEFINITION}
@@ -207,6 +225,6 @@ async def _ledger_id(client: httpx.AsyncClient) -> str:
 
 
 def report(move: Move) -> None:
-    for text in move.refused:
+    for text in [*move.refused, *move.left]:
         typer.echo(text, err=True)
     typer.echo(move.summary, err=True)

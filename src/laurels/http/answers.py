@@ -306,6 +306,9 @@ class BoardAnswer(Answer):
     rewards: list[RewardBody]
     keep_events_days: int | None
     keep_periods_days: int | None
+    pruned_before: Annotated[
+        Instant | None, Meta(description="Events of an earlier time may be gone, and are not taken any more.")
+    ]
     created_at: Instant
     total_users: Annotated[int | None, Meta(description="null while the index is being loaded.")]
 

@@ -25,7 +25,7 @@ _STATUSES = list(Status)
 # Boards made with an Idempotency-Key and no UUID get one that follows from the key.
 _NAMESPACE = uuid.UUID("9e0c8a5e-6f1d-5b0a-8a55-4c61757265ff")
 # What the ledger gives a board; everything else is its definition.
-_GIVEN = ("id", "created_at", "revision", "periods", "archived_at")
+_GIVEN = ("id", "created_at", "revision", "periods", "archived_at", "pruned_before")
 ATTEMPTS = 20
 # A change of what counts where begins this much later, for every server has to know of it before.
 NOTICE_US = 2 * SECOND_US

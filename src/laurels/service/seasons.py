@@ -42,13 +42,7 @@ class Seasons:
 
     async def period(self, board: Board, window: str | None, name: str | None) -> Period:
         """The period that a reader means: 'current', 'previous', or one by its name. None: the board's own choice."""
-        if window is not None and board.window_named(window) is None:
-            raise Invalid(
-                "window_not_available",
-                f"This board has the windows {', '.join(board.window_names)}.",
-                field="window",
-                rule=f"one of {', '.join(board.window_names)}",
-            )
+        _need_window(board, window)
         if name in {None, CURRENT}:
             return await self._current(board, window or board.window_names[0])
         if name == PREVIOUS:
@@ -61,8 +55,7 @@ class Seasons:
         return period
 
     async def page(self, board: Board, window: str | None, before_id: int | None, limit: int) -> list[Period]:
-        if window is not None:
-            await self.period(board, window, None)
+        _need_window(board, window)
         return await self._ledger.seasons.periods(board.id, window, before_id, limit)
 
     async def _current(self, board: Board, window: str) -> Period:
@@ -213,3 +206,13 @@ class Seasons:
         stored = await self._ledger.seasons.find_grant(*key)
         assert stored is not None, "grants are kept"
         return Granted(board, stored[1], stored[2]), first
+
+
+def _need_window(board: Board, window: str | None) -> None:
+    if window is not None and board.window_named(window) is None:
+        raise Invalid(
+            "window_not_available",
+            f"This board has the windows {', '.join(board.window_names)}.",
+            field="window",
+            rule=f"one of {', '.join(board.window_names)}",
+        )

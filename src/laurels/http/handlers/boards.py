@@ -151,6 +151,7 @@ async def _answer(call: Call[Any, Any], board: Board) -> BoardAnswer:
         rewards=show_rewards(board.rewards),
         keep_events_days=board.keep_events_days,
         keep_periods_days=board.keep_periods_days,
+        pruned_before=show_moment(board.pruned_before),
         created_at=to_datetime(board.created_at),
         total_users=await _total_users(call, board),
     )
