@@ -27,7 +27,6 @@ from laurels.adapters.system_clock import SystemClock
 from laurels.core.board import Board, Ranking
 from laurels.server import configure_logs
 from laurels.service.laurels import Laurels
-from laurels.service.rank_source import Shown
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
 from load import CONNECTIONS, SEED, Figures, bench_board, call_http, user_name
@@ -89,7 +88,8 @@ async def measure(postgres: PostgresServer, store: RedisServer, users: int, seco
             pass
         figures: Figures = {"rebuild": users / (time.perf_counter() - start)}
         figures["bytes"] = (await used_memory(plain) - before) / users
-        assert (await laurels.reads.count(board)) == Shown(users, degraded=False)
+        counted = await laurels.reads.count(board)
+        assert (counted.value, counted.degraded) == (users, False)
         figures |= await rates(laurels, board, users, seconds)
         bare |= await bare_rates(postgres, plain, ranking, users, seconds)
         await plain.aclose()

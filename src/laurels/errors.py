@@ -177,7 +177,7 @@ CODES: dict[str, str] = {
     "status_backwards": "a board's status only goes forward",
     "period_closed": "no period of the board takes scores of that time any more",
     "period_not_open": "the period is not going on: it can't be closed or extended by hand",
-    "period_has_scores": "the next period already has scores: it is too late to extend this one",
+    "period_has_scores": "the next period has scores already, or begins in a moment: it is too late to extend this one",
     "reward_not_found": "there is no such reward, or none that this key may see",
     "webhook_not_found": "the pod has no webhook",
     "outside_board_time": "the timestamp is before the board's startTime or not before its endTime",

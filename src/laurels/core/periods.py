@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+import msgspec
 from msgspec.structs import replace
 
 from laurels.core.board import Board
 from laurels.core.instants import SECOND_US
 from laurels.core.limits import AHEAD_US
+from laurels.core.rewards import Terms
 from laurels.core.windows import Period, Span, Window, next_span, span_at
 
 # What a window missed while nobody served it is made up for, so many periods of it; of more, only the last ones.
@@ -49,6 +51,25 @@ def missing_spans(board: Board, now: int) -> list[Span]:
             found = list(_ahead(window, span_at(window, now - board.grace_s * SECOND_US), now))
         spans += [span for span in found if end is None or span.start is None or span.start < end]
     return spans
+
+
+def terms_of(board: Board, period: Period) -> str:
+    """What the final ranks of a period are made with, as JSON. What an archive cut short has no winner."""
+    archived = board.archived_at
+    cut_short = archived is not None and (period.end or archived + 1) > archived and board.ended_at == archived
+    rewards = () if cut_short else tuple(each for each in board.rewards if each.is_for(period.window))
+    return msgspec.json.encode(Terms(board.capacity, rewards)).decode()
+
+
+def with_terms_kept(board: Board, now: int) -> Board:
+    """What is over keeps its terms, whatever changes for those that come."""
+
+    def kept(period: Period) -> Period:
+        end = board.end_of(period)
+        is_over = end is not None and now >= end and period.terms is None
+        return replace(period, terms=terms_of(board, period)) if is_over else period
+
+    return replace(board, periods=tuple(kept(period) for period in board.periods))
 
 
 def with_period(board: Board, changed: Period) -> Board:

@@ -16,6 +16,13 @@ class Between(Struct, frozen=True, omit_defaults=True):
         return (self.low is None or number >= self.low) and (self.high is None or number <= self.high)
 
 
+class Terms(Struct, frozen=True):
+    """What the final ranks of a period are made with, as its board had it when it ended."""
+
+    capacity: int | None
+    rewards: "tuple[Reward, ...]"
+
+
 class Reward(Struct, frozen=True, omit_defaults=True):
     """One rule. Exactly one of `ranks`, `top_percent` and `scores` says who. `windows` empty: all that end."""
 

@@ -122,7 +122,7 @@ def check_window(window: Window) -> str | None:
         now = datetime(2024, 1, 1)  # noqa: DTZ001 - a wall clock
         first = next(CronSim(window.cron, now), None)
     except (CronSimError, ValueError, OverflowError) as error:
-        return f"{window.cron!r} can't be read: {error}"
+        return f"{window.cron!r} can't be used: {str(error).lower()}"
     if first is None or first - now > _LOOK_AHEAD:
         return f"{window.cron!r} never comes"
     return None

@@ -41,7 +41,8 @@ class PeriodScore(Answer):
 
 
 LateWindows = Annotated[
-    list[str], Meta(description="Windows that did not count it: their period of that time takes no more scores.")
+    list[str],
+    Meta(description="Windows that did not count it: they take no scores of that time any more, or had not begun."),
 ]
 
 
@@ -90,6 +91,8 @@ class Entry(Answer):
 
 class TopAnswer(Answer):
     uuid: str = field(name="UUID")
+    window: str
+    period: str
     users: list[Entry]
     total_users: int
     retrieved_at: Instant
@@ -97,6 +100,8 @@ class TopAnswer(Answer):
 
 class RankAnswer(Answer):
     uuid: str = field(name="UUID")
+    window: str
+    period: str
     user_id: str
     rank: int
     score: float
@@ -110,6 +115,8 @@ class RankAnswer(Answer):
 
 class AroundAnswer(Answer):
     uuid: str = field(name="UUID")
+    window: str
+    period: str
     users: list[Entry]
     total_users: int
 
@@ -120,6 +127,8 @@ class FriendEntry(Entry):
 
 class RanksAnswer(Answer):
     uuid: str = field(name="UUID")
+    window: str
+    period: str
     users: list[FriendEntry]
     missing: list[str]
 
@@ -132,6 +141,8 @@ class Bucket(Answer):
 
 class DistributionAnswer(Answer):
     uuid: str = field(name="UUID")
+    window: str
+    period: str
     buckets: Annotated[list[Bucket], Meta(description="[from, to); the last one includes its `to`.")]
     deciles: Annotated[list[float], Meta(description="The nine deciles by nearest rank, lowest first.")]
     total_users: int
@@ -206,7 +217,7 @@ class PeriodAnswer(Answer):
     ]
     start_time: Instant | None
     end_time: Instant | None
-    next_reset: Annotated[Instant | None, Meta(description="When it ends, while that is to come.")]
+    next_reset: Annotated[Instant | None, Meta(description="The same as endTime, while that is to come.")]
     total_users: Annotated[int | None, Meta(description="How many were ranked, once it is final.")]
 
 
@@ -266,7 +277,12 @@ class WebhookAnswer(Answer):
 
 
 class NewWebhookAnswer(WebhookAnswer, kw_only=True):
-    secret: Annotated[str, Meta(description="Signs the messages. It is shown this once.")]
+    secret: Annotated[
+        str | None,
+        Meta(
+            description="Signs the messages. It is shown this once. null: the address is the same, and the secret, too."
+        ),
+    ]
 
 
 class JobAnswer(Answer):
@@ -294,7 +310,7 @@ class BoardAnswer(Answer):
     capacity: int | None
     windows: list[str | WindowBody]
     segments: list[str]
-    periods: Annotated[list[PeriodAnswer], Meta(description="Each window's current period.")]
+    periods: Annotated[list[PeriodAnswer], Meta(description="Each window's current period, or the one to come.")]
     start_time: Instant | None
     end_time: Instant | None
     min_score: float | None

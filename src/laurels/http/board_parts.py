@@ -115,13 +115,14 @@ def show_period(board: Board, period: Period, now: int) -> PeriodAnswer:
     elif period.state is PeriodState.CLOSED or (end is not None and now >= end):
         status = "CLOSING"
     else:
-        status = "SCHEDULED" if period.start is not None and now < period.start else "OPEN"
+        starts = [start for start in (period.start, board.start_at) if start is not None]
+        status = "SCHEDULED" if starts and now < max(starts) else "OPEN"
     return PeriodAnswer(
         window=period.window,
         period=period.name,
         status=status,
         start_time=show_moment(period.start),
-        end_time=show_moment(period.end),
+        end_time=show_moment(period.end if period.is_final else end),
         next_reset=show_moment(end) if end is not None and now < end else None,
         total_users=period.total_users,
     )

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from laurels.core.board import Board
+from laurels.core.windows import Period
 from laurels.errors import Invalid, LaurelsError, Malformed, NotFound, Slow, TooLarge, Unauthenticated, WrongMediaType
 from laurels.http.decode import decode_body, decode_texts, decode_value
 from laurels.http.fields import IdempotencyKey, UserId
@@ -50,11 +51,19 @@ class Call(Generic[Q, B]):
         self.laurels: Laurels = request.app.laurels
         self.pages: PageCache = request.app.pages
         self.degraded = False
+        self.shown_period: Period | None = None
 
     def show(self, shown: Shown[T]) -> T:
         """What was read; where it came from is told in a header."""
         self.degraded = self.degraded or shown.degraded
+        self.shown_period = shown.period
         return shown.value
+
+    @property
+    def told_of(self) -> dict[str, str]:
+        """The window and the period that was shown."""
+        assert self.shown_period is not None, "reads of ranks say which period they are of"
+        return {"window": self.shown_period.window, "period": self.shown_period.name}
 
     @cached_property
     def caller(self) -> Caller:
@@ -71,7 +80,7 @@ class Call(Generic[Q, B]):
 
     def path(self, name: str) -> str:
         part = str(self._request.path_params[name])
-        if "\0" in part:
+        if "\0" in part and name != "userId":
             # Nothing that is stored has one, and not every store can be asked for it.
             raise NotFound("no_such_address", "No name in an address has a zero byte.")
         return part

@@ -99,6 +99,22 @@ def decode_named_cursor(cursor: str | None) -> tuple[int, str] | None:
     raise _bad_cursor()
 
 
+def decode_triple_cursor(cursor: str | None) -> tuple[int, int, str] | None:
+    """Two numbers and a name."""
+    position = decode_named_cursor(cursor)
+    if position is None:
+        return None
+    digits, _, name = position[1].partition(".")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise _bad_cursor()
+    return position[0], int(digits), name
+
+
+def decode_pair_cursor(cursor: str | None) -> tuple[int, int] | None:
+    position = decode_triple_cursor(cursor)
+    return None if position is None else position[:2]
+
+
 def _bad_cursor() -> Invalid:
     return Invalid(
         "invalid_cursor",

@@ -58,11 +58,17 @@ def _fields(schema: dict[str, Any], document: dict[str, Any], *, note_required: 
         (name, _type(each, document), each, "required" if name in required else "") for name, each in properties.items()
     ]
     nested = [
-        f"<h5>{_text(name)}</h5>" + _fields(each.get("items", each), document, note_required=note_required)
+        f"<h5>{_text(name)}</h5>" + _fields(choice, document, note_required=note_required)
         for each in properties.values()
-        if (name := _named_object(each.get("items", each), document)) is not None
+        for choice in _alternatives(each.get("items", each))
+        if (name := _named_object(choice, document)) is not None
     ]
     return _table(rows) + "".join(nested)
+
+
+def _alternatives(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = schema.get("anyOf", [schema])
+    return found
 
 
 def _named_object(schema: dict[str, Any], document: dict[str, Any]) -> str | None:

@@ -53,7 +53,7 @@ TimeZone = Annotated[str, Meta(min_length=1, max_length=64, description="An IANA
 Cron = Annotated[
     str,
     Meta(
-        min_length=9,
+        min_length=1,
         max_length=limits.CRON_CHARS,
         description="When it resets: minute, hour, day of month, month, day of week.",
     ),
@@ -67,7 +67,7 @@ FlushMs = Annotated[
 ]
 KeepDays = Annotated[int, Meta(ge=1, le=limits.KEEP_DAYS)]
 RewardName = Annotated[str, Meta(min_length=1, max_length=limits.REWARD_NAME_CHARS, pattern=limits.SLUG_PATTERN)]
-WebhookUrl = Annotated[str, Meta(min_length=8, max_length=limits.URL_CHARS, pattern=limits.URL_PATTERN)]
+WebhookUrl = Annotated[str, Meta(min_length=1, max_length=limits.URL_CHARS, pattern=limits.URL_PATTERN)]
 Metadata = Annotated[
     dict[str, Any],
     Meta(description=f"Any JSON object of at most {limits.METADATA_BYTES} bytes."),

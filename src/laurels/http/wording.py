@@ -33,13 +33,14 @@ _LENGTH = re.compile(r"Expected `(str|array)` of length (>=|<=) (\d+)")
 _QUOTED = re.compile(r"`([^`]*)`")
 _ENUM = re.compile(r"Invalid enum value (.*)")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_STEP = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
 _REGEX = re.compile(r"Expected `str` matching regex '(.*)'", re.DOTALL)
 
 
 def reword(what: str, kind: Any, field: str | None) -> str:
     """`what` is the message without its path, `kind` the type that was asked for, `field` where in it."""
     if match := _UNKNOWN.match(what):
-        return _unknown_field(match[1], kind)
+        return _unknown_field(match[1], kind, field)
     if match := _ENUM.match(what):
         return f"{match[1]} is not one of {', '.join(_choices(kind, field))}"
     if match := _REGEX.match(what):
@@ -65,23 +66,47 @@ def _plain_kinds(text: str) -> str:
     return " or ".join(names)
 
 
-def _unknown_field(name: str, kind: Any) -> str:
-    known = _field_names(kind)
+def _unknown_field(name: str, kind: Any, field: str | None) -> str:
+    known = _names(_at(kind, (field or "").rpartition(".")[0]))
     close = difflib.get_close_matches(name, known, 1)
-    meant = f"; did you mean {close[0]}?" if close else ""
+    meant = f"; did you mean {close[0]}?" if close else "."
     return f"unknown{meant} There is: {', '.join(known)}" if known else "unknown: nothing can be sent here"
 
 
-def _field_names(kind: Any) -> list[str]:
-    return [field.encode_name for field in msgspec.structs.fields(kind)] if _is_struct(kind) else []
+def _choices(kind: Any, field: str | None) -> list[str]:
+    return [value for info in _at(kind, field or "") for value in _values(info)]
 
 
-def _choices(kind: Any, name: str | None) -> list[str]:
-    if not _is_struct(kind):
-        return []
-    info = msgspec.inspect.type_info(kind)
-    assert isinstance(info, msgspec.inspect.StructType)
-    return [choice for field in info.fields if field.encode_name == name for choice in _values(field.type)]
+def _at(kind: Any, path: str) -> list[msgspec.inspect.Type]:
+    """The types that a value at a path may have, such as `windows[0].startDay`; none if there is no such path."""
+    found = [msgspec.inspect.type_info(kind)]
+    for step in _STEP.findall(path):
+        found = [inner for info in found for each in _parts(info) for inner in _step(each, step)]
+    return [each for info in found for each in _parts(info)]
+
+
+def _step(info: msgspec.inspect.Type, step: str) -> list[msgspec.inspect.Type]:
+    match info:
+        case msgspec.inspect.StructType(fields=fields):
+            return [field.type for field in fields if field.encode_name == step]
+        case msgspec.inspect.ListType(item_type=item) if step.startswith("["):
+            return [item]
+    return []
+
+
+def _parts(info: msgspec.inspect.Type) -> list[msgspec.inspect.Type]:
+    match info:
+        case msgspec.inspect.UnionType(types=types):
+            return [part for each in types for part in _parts(each)]
+        case msgspec.inspect.Metadata(type=inner):
+            return _parts(inner)
+    return [info]
+
+
+def _names(infos: list[msgspec.inspect.Type]) -> list[str]:
+    return [
+        field.encode_name for info in infos if isinstance(info, msgspec.inspect.StructType) for field in info.fields
+    ]
 
 
 def _values(info: msgspec.inspect.Type) -> list[str]:
@@ -95,7 +120,3 @@ def _values(info: msgspec.inspect.Type) -> list[str]:
         case msgspec.inspect.Metadata(type=inner):
             return _values(inner)
     return []
-
-
-def _is_struct(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)

@@ -59,8 +59,10 @@ class Seasons(Protocol):
     async def period_at(self, board_id: int, window: str, at: int) -> Period | None:
         """The last period of a window that began up to an instant."""
 
-    async def periods(self, board_id: int, window: str | None, before_id: int | None, limit: int) -> list[Period]:
-        """A board's periods, the last made first."""
+    async def periods(
+        self, board_id: int, window: str | None, before: tuple[int, int] | None, limit: int
+    ) -> list[Period]:
+        """A board's periods, those that begin last first. `before`: the start and the id of one."""
 
     # The freeze
 
@@ -100,15 +102,20 @@ class Seasons(Protocol):
 
     # What users got
 
-    async def results(self, board_ids: Sequence[int], user_id: str, before_id: int | None, limit: int) -> list[Result]:
-        """A user's final places on some boards, the last period first, in one query."""
+    async def results(
+        self, board_ids: Sequence[int], user_id: str, before: tuple[int, int] | None, limit: int
+    ) -> list[Result]:
+        """A user's final places on some boards, the last frozen first, in one query.
+
+        `before`: when a period was frozen, and its id.
+        """
 
     async def grants_of_user(
-        self, board_ids: Sequence[int], user_id: str, before: tuple[int, str] | None, limit: int
+        self, board_ids: Sequence[int], user_id: str, before: tuple[int, int, str] | None, limit: int
     ) -> list[tuple[int, Period, Grant]]:
-        """What a user was granted on some boards, with the board's id, the last period first.
+        """What a user was granted on some boards, with the board's id, the last frozen period first.
 
-        `before`: the period and the reward that were given last.
+        `before`: when a period was frozen, its id, and the reward that was given last.
         """
 
     async def grants_of_period(self, period_id: int, after: tuple[int, str], limit: int) -> list[Grant]:

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from laurels.core.board import DEFAULT_BOARD, DEFAULT_POD, Board, Status
 from laurels.core.instants import SECOND_US
 from laurels.core.order import Ties
-from laurels.core.periods import first_spans, joining_spans, missing_spans
+from laurels.core.periods import first_spans, joining_spans, missing_spans, with_terms_kept
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, MONTHLY, Window
 from laurels.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
@@ -201,7 +201,7 @@ class Boards:
             raise Conflict("board_archived", "An archived board can't be changed.")
 
         def change(fresh: Board) -> Board:
-            changed = replace(fresh, **fields)
+            changed = replace(with_terms_kept(fresh, now), **fields)
             _check_bounds(changed)
             if status is not None:
                 changed = _with_status(changed, status, now)

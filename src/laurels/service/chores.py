@@ -118,7 +118,8 @@ class Chores:
         now = self._clock.now_us()
         if now >= self._looked_for_runs + LOOK_EVERY_US:
             self._looked_for_runs = now
-            self._last_runs = {run.name: run.started_at for run in await self._ledger.jobs.runs()}
+            for run in await self._ledger.jobs.runs():
+                self._last_runs[run.name] = max(run.started_at, self._last_runs.get(run.name, 0))
         last = self._last_runs.get(name)
         if last is not None and now < last + EVERY_US:
             return False

@@ -1,6 +1,6 @@
 """The end of a period: closed, frozen, swept. Whoever does it may die at any point; the next one goes on from there.
 
-- closed: it takes no more scores, and the terms of its final ranks (capacity, rewards) are fixed;
+- closed: it takes no more scores; the terms of its final ranks are those that its board had when it ended;
 - frozen: every place is written to the ledger with what it earned, in stretches that are each all or nothing;
 - swept: its ranking leaves the index, and its rows the ledger, once every server reads the final ranks.
 
@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 import structlog
-from msgspec import Struct
 from msgspec.structs import replace
 
 from laurels.core.board import Board, RankStyle
 from laurels.core.instants import SECOND_US, to_datetime
-from laurels.core.rewards import Reward
+from laurels.core.periods import terms_of
+from laurels.core.rewards import Terms
 from laurels.core.windows import Period, PeriodState
 from laurels.errors import LaurelsError, Stale
 from laurels.metrics import FROZEN_PERIODS, GRANTS
@@ -33,13 +33,6 @@ SWEEP_AFTER_US = 60 * SECOND_US
 SWEEP_ROWS = 2000
 # So many places share a message. Stretches are a multiple of it, so a message is always made of the same ones.
 MESSAGE_PLACES = 100
-
-
-class Terms(Struct, frozen=True):
-    """What the final ranks of a period are made with, as its board had it when it was closed."""
-
-    capacity: int | None
-    rewards: tuple[Reward, ...]
 
 
 class Freezer:
@@ -81,7 +74,7 @@ class Freezer:
         seasons = self._ledger.seasons
         ranking = replace(board.ranking(period.id), capacity=terms.capacity)
         total, done = await asyncio.gather(seasons.count_ranked(ranking), seasons.last_place(period.id))
-        award = _Award(board, closed, terms, total, self._clock.now_us())
+        award = _Award(board, closed, terms, total, self._clock.now_us(), await self._ledger.identity())
         tells = await self._ledger.outbox.webhook(board.pod_id) is not None
         numbering = _Numbering()
         async for rows in seasons.ordered_rows(ranking):
@@ -95,9 +88,10 @@ class Freezer:
         messages = [award.ended()] if tells and _has_begun(board, closed) else []
         if not await seasons.finish_freeze(board, closed, total, messages, self._clock.now_us()):
             return None
-        FROZEN_PERIODS.inc()
         await self._boards.announce(board)
-        log.info("period_frozen", board=board.uuid, period=closed.name, users=total)
+        if _has_begun(board, closed):
+            FROZEN_PERIODS.inc()
+            log.info("period_frozen", board=board.uuid, period=closed.name, users=total)
         return total
 
     async def sweep(self) -> int:
@@ -133,13 +127,8 @@ def _closed(board: Board, period_id: int, now: int) -> Board:
     def close(period: Period) -> Period:
         if period.id != period_id or period.state is not PeriodState.OPEN or not _is_over(board, period, now):
             return period
-        # What an archive cut short has a result, and no winner.
-        archived = board.archived_at
-        cut_short = archived is not None and (period.end or archived + 1) > archived and board.ended_at == archived
-        rewards = () if cut_short else tuple(each for each in board.rewards if each.is_for(period.window))
-        terms = Terms(board.capacity, rewards)
-        text = msgspec.json.encode(terms).decode()
-        return replace(period, state=PeriodState.CLOSED, end=board.end_of(period), terms=text)
+        terms = period.terms or terms_of(board, period)
+        return replace(period, state=PeriodState.CLOSED, end=board.end_of(period), terms=terms)
 
     return replace(board, periods=tuple(close(period) for period in board.periods))
 
@@ -170,8 +159,10 @@ class _Numbering:
 class _Award:
     """What the places of one period earn, and what is told of it."""
 
-    def __init__(self, board: Board, period: Period, terms: Terms, total: int, now: int) -> None:
+    def __init__(self, board: Board, period: Period, terms: Terms, total: int, now: int, ledger_id: str) -> None:
         self._board = board
+        # A receiver may hear of several ledgers, and must not take one's message for the other's.
+        self._ledger_id = ledger_id
         self._period = period
         self._total = total
         self._now = now
@@ -223,7 +214,14 @@ class _Award:
         board, period = self._board, self._period
         whose = {"podId": board.pod_id, "UUID": board.uuid, "window": period.window, "period": period.name}
         body = {"type": kind, "timestamp": to_datetime(self._now), "data": whose | data}
-        return Message(message_id, board.pod_id, period.id, kind, msgspec.json.encode(body).decode(), self._now)
+        return Message(
+            f"{self._ledger_id}-{message_id}",
+            board.pod_id,
+            period.id,
+            kind,
+            msgspec.json.encode(body).decode(),
+            self._now,
+        )
 
 
 def grant_id(grant: Grant) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from laurels.core.board import Board, Ranking
+from laurels.core.windows import Period
 from laurels.errors import Stale, Unavailable
 from laurels.metrics import DEGRADED_READS, REFUSED_READS
 from laurels.ports import Index, Ledger, Ranks
@@ -23,10 +24,11 @@ WAITING = 100
 
 
 class Shown(Struct, Generic[T], frozen=True):
-    """What was read. `degraded`: from the ledger, for the index could not be asked."""
+    """What was read, and of which period. `degraded`: from the ledger, for the index could not be asked."""
 
     value: T
     degraded: bool
+    period: Period | None = None
 
 
 class RankSource:

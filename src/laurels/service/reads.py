@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from laurels.core.board import GLOBAL, Board, Ranking, RankStyle
 from laurels.core.order import encode_key
@@ -83,7 +84,7 @@ class Reads:
         async def find(ranks: Ranks, ranking: Ranking) -> Found:
             found = await ranks.find(ranking, user_id, style)
             if found is None:
-                raise await self._not_ranked(ranks, ranking, user_id)
+                raise await self._not_ranked(board, ranks, ranking, user_id)
             return found
 
         return await self._read(board, selection, find, ("rank", user_id, style))
@@ -94,7 +95,7 @@ class Reads:
         async def around(ranks: Ranks, ranking: Ranking) -> Page:
             page = await ranks.around(ranking, user_id, above, below, style)
             if page is None:
-                raise await self._not_ranked(ranks, ranking, user_id)
+                raise await self._not_ranked(board, ranks, ranking, user_id)
             return page
 
         return await self._read(board, selection, around, ("around", user_id, above, below, style))
@@ -114,7 +115,7 @@ class Reads:
             key=lambda place: encode_key(board.order, board.ties, place.score, place.achieved_at, place.user_id),
         )
         missing = [user for user, place in zip(asked, shown.value, strict=True) if place is None]
-        return Shown((number_friends(ordered, style), missing), shown.degraded)
+        return Shown((number_friends(ordered, style), missing), shown.degraded, shown.period)
 
     async def distribution(self, board: Board, selection: Selection, buckets: int) -> Shown[Distribution]:
         return await self._read(
@@ -175,8 +176,9 @@ class Reads:
             period, ranking = await self._target(board, selection)
             try:
                 if period.is_final:
-                    return Shown(await ask(self._ledger.seasons.finals, ranking), degraded=False)
-                return await self._source.read(board, ranking, lambda ranks: ask(ranks, ranking), question)  # noqa: B023
+                    return Shown(await ask(self._ledger.seasons.finals, ranking), False, period)
+                shown = await self._source.read(board, ranking, lambda ranks: ask(ranks, ranking), question)  # noqa: B023
+                return replace(shown, period=period)
             except Stale:
                 # It became final, or was pruned, a moment ago.
                 self._seasons.forget(board, period)
@@ -203,7 +205,8 @@ class Reads:
             )
         return period, board.ranking(period.id, segment)
 
-    async def _not_ranked(self, ranks: Ranks, ranking: Ranking, user_id: str) -> NotFound:
+    async def _not_ranked(self, board: Board, ranks: Ranks, ranking: Ranking, user_id: str) -> NotFound:
+        flush_ms = board.flush_ms
         outside = await ranks.is_outside(ranking, user_id)
         if not outside and ranking.capacity is not None:
             # The index need not know of everybody.
@@ -211,10 +214,11 @@ class Reads:
         if outside:
             return NotFound(
                 "user_not_ranked",
-                f"User {user_id!r} has a score, and the board ranks only the best {ranking.capacity}.",
+                f"User {user_id!r} has a score, and the board ranks only the best {ranking.capacity}"
+                + ("." if flush_ms is None else f"; a new score is ranked within {flush_ms} ms."),
                 field="userId",
             )
-        return NotFound("user_not_found", f"User {user_id!r} has no score on this board.", field="userId")
+        return NotFound("user_not_found", f"User {user_id!r} has no score in this period.", field="userId")
 
 
 def number_friends(places: Sequence[Place], style: RankStyle) -> list[Friend]:

@@ -54,9 +54,10 @@ class Seasons:
             raise NotFound("period_not_found", f"The board has no period {name!r}{of_window}.", field="period")
         return period
 
-    async def page(self, board: Board, window: str | None, before_id: int | None, limit: int) -> list[Period]:
+    async def page(self, board: Board, window: str | None, before: tuple[int, int] | None, limit: int) -> list[Period]:
+        """Those that begin last first. `before`: the start and the id of the last one that was given."""
         _need_window(board, window)
-        return await self._ledger.seasons.periods(board.id, window, before_id, limit)
+        return await self._ledger.seasons.periods(board.id, window, before, limit)
 
     async def _current(self, board: Board, window: str) -> Period:
         now = self._clock.now_us()
@@ -105,6 +106,7 @@ class Seasons:
 
     async def close_now(self, board: Board, name: str) -> Period:
         """End a period as soon as every server can know. What is left up to the next reset is a period of its own."""
+        name = (await self.period(board, None, name)).name
         for _ in range(ATTEMPTS):
             end = await self._boards.next_free_instant(board)
 
@@ -127,6 +129,7 @@ class Seasons:
 
     async def extend(self, board: Board, name: str, end: int) -> Period:
         """Let a period end later; the next one begins there."""
+        name = (await self.period(board, None, name)).name
 
         def extend(fresh: Board) -> BoardChange:
             period = self._going_on(fresh, name)
@@ -155,7 +158,7 @@ class Seasons:
         now = self._clock.now_us()
         period = board.period_named(name)
         if period is None:
-            raise NotFound("period_not_found", f"The board has no period {name!r} that goes on.", field="period")
+            raise Conflict("period_not_open", f"The period {name!r} is over.")
         if period.end is None:
             raise Conflict(
                 "period_not_open",
@@ -172,14 +175,14 @@ class Seasons:
     # What users got
 
     async def results(
-        self, boards: Iterable[Board], user_id: str, before_id: int | None, limit: int
+        self, boards: Iterable[Board], user_id: str, before: tuple[int, int] | None, limit: int
     ) -> list[tuple[Board, Result]]:
         by_id = {board.id: board for board in boards}
-        found = await self._ledger.seasons.results(list(by_id), user_id, before_id, limit)
+        found = await self._ledger.seasons.results(list(by_id), user_id, before, limit)
         return [(by_id[result.board_id], result) for result in found]
 
     async def rewards_of_user(
-        self, boards: Iterable[Board], user_id: str, before: tuple[int, str] | None, limit: int
+        self, boards: Iterable[Board], user_id: str, before: tuple[int, int, str] | None, limit: int
     ) -> list[Granted]:
         by_id = {board.id: board for board in boards}
         found = await self._ledger.seasons.grants_of_user(list(by_id), user_id, before, limit)

@@ -38,12 +38,15 @@ class Webhooks:
         self._sender = sender
         self._clock = clock
 
-    async def put(self, pod_id: str, url: str) -> Webhook:
-        """A new address gets a new secret, which is shown this once."""
+    async def put(self, pod_id: str, url: str) -> tuple[Webhook, bool]:
+        """A new address gets a new secret, which is shown this once. Whether it is new is said, too."""
+        before = await self._outbox.webhook(pod_id)
+        if before is not None and before.url == url:
+            return before, False
         secret = SECRET_PREFIX + base64.b64encode(new_secret().encode()).decode()
         webhook = Webhook(pod_id, url, secret, self._clock.now_us())
         await self._outbox.put_webhook(webhook)
-        return webhook
+        return webhook, True
 
     async def get(self, pod_id: str) -> Webhook:
         webhook = await self._outbox.webhook(pod_id)

@@ -10,11 +10,11 @@ import asyncpg
 
 from laurels.adapters.postgres.pool import Connection
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import compare, read_period, refold_users, stale
+from laurels.adapters.sql_ledger import compare, nothing_to_remove, read_period, refold_users, stale
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Order, Ties
 from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, spell_total
-from laurels.errors import NotFound, Stale
+from laurels.errors import Stale
 from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredEvent
 
 SQL = load_queries("laurels.adapters.postgres")
@@ -83,7 +83,7 @@ async def remove_user(connection: Connection, board: Board, user_id: str, act: A
         found = await connection.fetch(SQL["remove_user"], board.id, act.act_id, act.kind, user_id, act.by, act.at)
     except asyncpg.PostgresError as error:
         if error.sqlstate == "LRL01":
-            raise NotFound("user_not_found", f"User {user_id!r} has no score on this board.", field="userId") from None
+            raise nothing_to_remove(user_id) from None
         raise
     return read_rows(found)
 

@@ -39,9 +39,11 @@ class PostgresSeasons:
         found = await self._pool.read(lambda c: c.fetchrow(SQL["period_at"], board_id, window, at))
         return None if found is None else read_period(found)
 
-    async def periods(self, board_id: int, window: str | None, before_id: int | None, limit: int) -> list[Period]:
-        before = before_id or LAST_SEQ
-        found = await self._pool.read(lambda c: c.fetch(SQL["periods_page"], board_id, window, before, limit))
+    async def periods(
+        self, board_id: int, window: str | None, before: tuple[int, int] | None, limit: int
+    ) -> list[Period]:
+        values = (board_id, window, *(before or (LAST_SEQ, LAST_SEQ)), limit)
+        found = await self._pool.read(lambda c: c.fetch(SQL["periods_page"], *values))
         return [read_period(columns) for columns in found]
 
     # The freeze
@@ -121,8 +123,10 @@ class PostgresSeasons:
 
     # What users got
 
-    async def results(self, board_ids: Sequence[int], user_id: str, before_id: int | None, limit: int) -> list[Result]:
-        values = (user_id, before_id or LAST_SEQ, list(board_ids), limit)
+    async def results(
+        self, board_ids: Sequence[int], user_id: str, before: tuple[int, int] | None, limit: int
+    ) -> list[Result]:
+        values = (user_id, *(before or (LAST_SEQ, LAST_SEQ)), list(board_ids), limit)
         found = await self._pool.read(lambda c: c.fetch(SQL["results"], *values))
         return [
             Result(board_id, read_period(columns[:PERIOD_COLUMNS]), Final(*columns[PERIOD_COLUMNS:]))
@@ -130,9 +134,9 @@ class PostgresSeasons:
         ]
 
     async def grants_of_user(
-        self, board_ids: Sequence[int], user_id: str, before: tuple[int, str] | None, limit: int
+        self, board_ids: Sequence[int], user_id: str, before: tuple[int, int, str] | None, limit: int
     ) -> list[tuple[int, Period, Grant]]:
-        values = (user_id, list(board_ids), *(before or (LAST_SEQ, "")), limit)
+        values = (user_id, list(board_ids), *(before or (LAST_SEQ, LAST_SEQ, "")), limit)
         found = await self._pool.read(lambda c: c.fetch(SQL["grants_of_user"], *values))
         return [_read_grant(columns) for columns in found]
 

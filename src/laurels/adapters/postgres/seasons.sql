@@ -11,7 +11,8 @@ ORDER BY start_at DESC NULLS LAST, id DESC LIMIT 1;
 
 -- name: periods_page
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE board_id = $1 AND ($2::text IS NULL OR window_name = $2) AND id < $3 ORDER BY id DESC LIMIT $4;
+WHERE board_id = $1 AND ($2::text IS NULL OR window_name = $2) AND (coalesce(start_at, 0), id) < ($3, $4)
+ORDER BY coalesce(start_at, 0) DESC, id DESC LIMIT $5;
 
 -- name: count_ranked
 SELECT count(*) FROM scores WHERE period_id = $1 AND score IS NOT NULL;
@@ -67,16 +68,16 @@ UPDATE periods SET swept = true WHERE id = $1;
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
        f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense
 FROM finals f JOIN periods p ON p.id = f.period_id
-WHERE f.user_id = $1 AND f.period_id < $2 AND p.state = 'frozen' AND p.board_id = ANY ($3::bigint[])
-ORDER BY f.period_id DESC LIMIT $4;
+WHERE f.user_id = $1 AND (p.frozen_at, p.id) < ($2, $3) AND p.state = 'frozen' AND p.board_id = ANY ($4::bigint[])
+ORDER BY p.frozen_at DESC, p.id DESC LIMIT $5;
 
 -- name: grants_of_user
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
        g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
 FROM grants g JOIN periods p ON p.id = g.period_id
 WHERE g.user_id = $1 AND p.state IN ('frozen', 'pruned') AND p.board_id = ANY ($2::bigint[])
-  AND (g.period_id < $3 OR (g.period_id = $3 AND g.reward > $4))
-ORDER BY g.period_id DESC, g.reward LIMIT $5;
+  AND ((p.frozen_at, p.id) < ($3, $4) OR (p.id = $4 AND g.reward > $5))
+ORDER BY p.frozen_at DESC, p.id DESC, g.reward LIMIT $6;
 
 -- name: grants_of_period
 SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by FROM grants

@@ -4,11 +4,10 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import compare, read_period, refold_users, stale
+from laurels.adapters.sql_ledger import compare, nothing_to_remove, read_period, refold_users, stale
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Ties
 from laurels.core.scores import Standing, fold
-from laurels.errors import NotFound
 from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredEvent
 
 SQL = load_queries("laurels.adapters.sqlite")
@@ -46,7 +45,7 @@ def remove_user(connection: sqlite3.Connection, board: Board, user_id: str, act:
     if inserted is None:
         return rows
     if all(row.standing is None for row in rows):
-        raise NotFound("user_not_found", f"User {user_id!r} has no score on this board.", field="userId")
+        raise nothing_to_remove(user_id)
     connection.execute(SQL["void_user_events"], (inserted[0], board.id, user_id))
     connection.execute(SQL["delete_bases"], (user_id, board.id))
     before = {(row.period_id, row.user_id): row for row in rows}

@@ -40,8 +40,11 @@ class SqliteSeasons:
         found = await self._threads.read(lambda c: c.execute(SQL["period_at"], (board_id, window, at)).fetchone())
         return None if found is None else read_period(found)
 
-    async def periods(self, board_id: int, window: str | None, before_id: int | None, limit: int) -> list[Period]:
-        asked = {"board": board_id, "window": window, "before": before_id or LAST_SEQ, "limit": limit}
+    async def periods(
+        self, board_id: int, window: str | None, before: tuple[int, int] | None, limit: int
+    ) -> list[Period]:
+        start, period_id = before or (LAST_SEQ, LAST_SEQ)
+        asked = {"board": board_id, "window": window, "start": start, "id": period_id, "limit": limit}
         found = await self._threads.read(lambda c: c.execute(SQL["periods_page"], asked).fetchall())
         return [read_period(columns) for columns in found]
 
@@ -109,8 +112,10 @@ class SqliteSeasons:
 
     # What users got
 
-    async def results(self, board_ids: Sequence[int], user_id: str, before_id: int | None, limit: int) -> list[Result]:
-        asked = (user_id, before_id or LAST_SEQ, str(list(board_ids)), limit)
+    async def results(
+        self, board_ids: Sequence[int], user_id: str, before: tuple[int, int] | None, limit: int
+    ) -> list[Result]:
+        asked = (user_id, *(before or (LAST_SEQ, LAST_SEQ)), str(list(board_ids)), limit)
         found = await self._threads.read(lambda c: c.execute(SQL["results"], asked).fetchall())
         return [
             Result(board_id, read_period(columns[:PERIOD_COLUMNS]), Final(*columns[PERIOD_COLUMNS:]))
@@ -118,11 +123,12 @@ class SqliteSeasons:
         ]
 
     async def grants_of_user(
-        self, board_ids: Sequence[int], user_id: str, before: tuple[int, str] | None, limit: int
+        self, board_ids: Sequence[int], user_id: str, before: tuple[int, int, str] | None, limit: int
     ) -> list[tuple[int, Period, Grant]]:
-        period_id, reward = before or (LAST_SEQ, "")
+        frozen_at, period_id, reward = before or (LAST_SEQ, LAST_SEQ, "")
         asked = {
-            "user": user_id, "boards": str(list(board_ids)), "period": period_id, "reward": reward, "limit": limit,
+            "user": user_id, "boards": str(list(board_ids)), "frozen": frozen_at, "period": period_id, "reward": reward,
+            "limit": limit,
         }  # fmt: skip
         found = await self._threads.read(lambda c: c.execute(SQL["grants_of_user"], asked).fetchall())
         return [_read_grant(columns) for columns in found]

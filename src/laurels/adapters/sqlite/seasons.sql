@@ -10,7 +10,9 @@ WHERE board_id = ? AND window_name = ? AND (start_at <= ? OR start_at IS NULL) O
 
 -- name: periods_page
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE board_id = :board AND (:window IS NULL OR window_name = :window) AND id < :before ORDER BY id DESC LIMIT :limit;
+WHERE board_id = :board AND (:window IS NULL OR window_name = :window)
+  AND (coalesce(start_at, 0), id) < (:start, :id)
+ORDER BY coalesce(start_at, 0) DESC, id DESC LIMIT :limit;
 
 -- name: count_ranked
 SELECT count(*) FROM scores WHERE period_id = ? AND score IS NOT NULL;
@@ -59,16 +61,17 @@ UPDATE periods SET swept = 1 WHERE id = ?;
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
        f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense
 FROM finals f JOIN periods p ON p.id = f.period_id
-WHERE f.user_id = ? AND f.period_id < ? AND p.state = 'frozen' AND p.board_id IN (SELECT value FROM json_each(?))
-ORDER BY f.period_id DESC LIMIT ?;
+WHERE f.user_id = ? AND (p.frozen_at, p.id) < (?, ?) AND p.state = 'frozen'
+  AND p.board_id IN (SELECT value FROM json_each(?))
+ORDER BY p.frozen_at DESC, p.id DESC LIMIT ?;
 
 -- name: grants_of_user
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
        g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
 FROM grants g JOIN periods p ON p.id = g.period_id
 WHERE g.user_id = :user AND p.state IN ('frozen', 'pruned') AND p.board_id IN (SELECT value FROM json_each(:boards))
-  AND (g.period_id < :period OR (g.period_id = :period AND g.reward > :reward))
-ORDER BY g.period_id DESC, g.reward LIMIT :limit;
+  AND ((p.frozen_at, p.id) < (:frozen, :period) OR (p.id = :period AND g.reward > :reward))
+ORDER BY p.frozen_at DESC, p.id DESC, g.reward LIMIT :limit;
 
 -- name: grants_of_period
 SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by FROM grants

@@ -69,11 +69,14 @@ async def put_webhook(call: Call[NoQuery, WebhookRequest]) -> NewWebhookAnswer:
     """Set where a pod is told of period ends and rewards
 
     Messages are POSTed as JSON, at least once and signed as standardwebhooks.com says, and repeated until the receiver
-    answers with 2xx. A new address gets a new secret.
+    answers with 2xx. A new address gets a new secret; the same one keeps it.
     """
-    webhook = await call.laurels.webhooks.put(call.path("podId"), call.body.url)
+    webhook, is_new = await call.laurels.webhooks.put(call.path("podId"), call.body.url)
     return NewWebhookAnswer(
-        pod_id=webhook.pod_id, url=webhook.url, created_at=to_datetime(webhook.created_at), secret=webhook.secret
+        pod_id=webhook.pod_id,
+        url=webhook.url,
+        created_at=to_datetime(webhook.created_at),
+        secret=webhook.secret if is_new else None,
     )
 
 

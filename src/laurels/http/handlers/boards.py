@@ -127,7 +127,8 @@ async def delete_board(call: Call[NoQuery, None]) -> BoardAnswer:
 async def _answer(call: Call[Any, Any], board: Board) -> BoardAnswer:
     laurels = call.laurels
     now = laurels.clock.now_us()
-    current = (board.current_period(window, now) for window in board.window_names)
+    # A window that was just added begins in a moment.
+    current = (board.current_period(window, now) or board.next_period(window, now) for window in board.window_names)
     return BoardAnswer(
         uuid=board.uuid,
         pod_id=board.pod_id,

@@ -52,7 +52,7 @@ async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
     if kept is None:
         page = call.show(await call.laurels.reads.top(board, selection, offset, limit))
         users = [_entry(place) for place in page.places]
-        answer = TopAnswer(uuid=board.uuid, users=users, total_users=page.total, retrieved_at=now)
+        answer = TopAnswer(uuid=board.uuid, **call.told_of, users=users, total_users=page.total, retrieved_at=now)
         kept = msgspec.json.encode(answer).rpartition(RETRIEVED_AT)[0]
         if revision is not None and not call.degraded:
             call.pages.put(key, revision, kept)
@@ -65,6 +65,7 @@ async def get_rank(call: Call[SelectionQuery, None]) -> RankAnswer:
     found = call.show(await call.laurels.reads.rank(board, _selection(call.query), call.user_id))
     return RankAnswer(
         uuid=board.uuid,
+        **call.told_of,
         user_id=found.place.user_id,
         rank=found.place.rank,
         score=found.place.score,
@@ -79,7 +80,9 @@ async def get_around(call: Call[AroundQuery, None]) -> AroundAnswer:
     board = call.board
     query = call.query
     page = call.show(await call.laurels.reads.around(board, _selection(query), call.user_id, query.above, query.below))
-    return AroundAnswer(uuid=board.uuid, users=[_entry(place) for place in page.places], total_users=page.total)
+    return AroundAnswer(
+        uuid=board.uuid, **call.told_of, users=[_entry(place) for place in page.places], total_users=page.total
+    )
 
 
 async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
@@ -92,6 +95,7 @@ async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
     friends, missing = call.show(await call.laurels.reads.ranks(board, _selection(call.query), call.body.user_ids))
     return RanksAnswer(
         uuid=board.uuid,
+        **call.told_of,
         users=[
             FriendEntry(
                 user_id=friend.place.user_id,
@@ -116,6 +120,7 @@ async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionA
     spread = call.show(await call.laurels.reads.distribution(board, _selection(call.query), call.query.buckets))
     return DistributionAnswer(
         uuid=board.uuid,
+        **call.told_of,
         buckets=[
             Bucket(from_=low, to=high, count=count)
             for (low, high), count in zip(pairwise(spread.edges), spread.counts, strict=False)

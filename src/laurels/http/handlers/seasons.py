@@ -6,6 +6,7 @@ import msgspec
 
 from laurels.core.board import Board, RankStyle
 from laurels.core.instants import to_datetime
+from laurels.core.windows import Period
 from laurels.http.answers import (
     ClaimAnswer,
     PeriodAnswer,
@@ -17,7 +18,7 @@ from laurels.http.answers import (
 )
 from laurels.http.board_parts import read_instant, show_moment, show_period
 from laurels.http.call import Call
-from laurels.http.decode import decode_cursor, decode_named_cursor, encode_cursor
+from laurels.http.decode import decode_named_cursor, decode_pair_cursor, decode_triple_cursor, encode_cursor
 from laurels.http.requests import NoQuery, PageQuery, PeriodExtension, PeriodsQuery, UserQuery
 from laurels.service.freezing import grant_id
 from laurels.service.seasons import Granted
@@ -29,7 +30,8 @@ async def get_periods(call: Call[PeriodsQuery, None]) -> PeriodsAnswer:
     The name of a period can be given as `period` to `top`, `rank`, `around`, `ranks` and `distribution`.
     """
     board, query = call.board, call.query
-    periods = await call.laurels.seasons.page(board, query.window, decode_cursor(query.cursor), query.limit)
+    before = decode_pair_cursor(query.cursor)
+    periods = await call.laurels.seasons.page(board, query.window, before, query.limit)
     now = call.laurels.clock.now_us()
     return PeriodsAnswer(
         uuid=board.uuid,
@@ -39,7 +41,7 @@ async def get_periods(call: Call[PeriodsQuery, None]) -> PeriodsAnswer:
             for period in periods
             if board.ended_at is None or period.start is None or period.start < board.ended_at
         ],
-        next_cursor=encode_cursor(periods[-1].id) if len(periods) == query.limit else None,
+        next_cursor=_after(periods[-1].start, periods[-1]) if len(periods) == query.limit else None,
     )
 
 
@@ -85,7 +87,8 @@ async def get_user_results(call: Call[UserQuery, None]) -> ResultsAnswer:
     The pod is the key's own; an admin names it as `podId`.
     """
     query = call.query
-    found = await call.laurels.seasons.results(_boards(call), call.user_id, decode_cursor(query.cursor), query.limit)
+    before = decode_pair_cursor(query.cursor)
+    found = await call.laurels.seasons.results(_boards(call), call.user_id, before, query.limit)
     return ResultsAnswer(
         user_id=call.user_id,
         results=[
@@ -103,7 +106,7 @@ async def get_user_results(call: Call[UserQuery, None]) -> ResultsAnswer:
             )
             for board, result in found
         ],
-        next_cursor=encode_cursor(found[-1][1].period.id) if len(found) == query.limit else None,
+        next_cursor=_after(found[-1][1].period.frozen_at, found[-1][1].period) if len(found) == query.limit else None,
     )
 
 
@@ -113,12 +116,12 @@ async def get_user_rewards(call: Call[UserQuery, None]) -> RewardsAnswer:
     The pod is the key's own; an admin names it as `podId`.
     """
     query = call.query
-    before = decode_named_cursor(query.cursor)
+    before = decode_triple_cursor(query.cursor)
     granted = await call.laurels.seasons.rewards_of_user(_boards(call), call.user_id, before, query.limit)
-    last = granted[-1].grant if len(granted) == query.limit else None
+    last = granted[-1] if len(granted) == query.limit else None
     return RewardsAnswer(
         rewards=[_entry(each) for each in granted],
-        next_cursor=None if last is None else encode_cursor(last.period_id, last.reward),
+        next_cursor=None if last is None else _after(last.period.frozen_at, last.period, last.grant.reward),
     )
 
 
@@ -129,6 +132,10 @@ async def post_claim(call: Call[NoQuery, None]) -> ClaimAnswer:
     """
     granted, first = await call.laurels.seasons.claim(call.caller, call.path("rewardId"))
     return ClaimAnswer(reward=_entry(granted), already_claimed=not first)
+
+
+def _after(moment: int | None, period: Period, reward: str = "") -> str:
+    return encode_cursor(max(moment or 0, 0), f"{period.id}.{reward}" if reward else str(period.id))
 
 
 def _boards(call: Call[UserQuery, Any]) -> list[Board]:

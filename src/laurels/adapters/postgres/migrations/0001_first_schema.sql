@@ -77,7 +77,7 @@ CREATE TABLE events (
     received_at bigint NOT NULL,
     voided_by   bigint,
     metadata    text,              -- canonical JSON object
-    ahead       boolean NOT NULL,  -- its time was to come, by the clock of this server, which is one for all of ours
+    ahead       boolean NOT NULL DEFAULT false,  -- its time was to come, by the clock of this server, which is one for all of ours
     xact        bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
     UNIQUE (board_id, event_id)
 );
