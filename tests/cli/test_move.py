@@ -62,7 +62,9 @@ def everything(client: httpx.Client) -> dict[str, Any]:
     for board in ("default", "sums", "laps", "newest", "ended", "archived"):
         path = f"/api/v1/leaderboards/{board}"
         definition = client.get(path).json()
-        seen[board] = {name: value for name, value in definition.items() if name != "createdAt"}
+        # When it was archived, and whether that is final by now, is each one's own.
+        own = {"createdAt", "periods"} if board in {"ended", "archived"} else {"createdAt"}
+        seen[board] = {name: value for name, value in definition.items() if name not in own}
         seen[board + " top"] = client.get(path + "/top?limit=1000").json()["users"]
         histories = {}
         for number in range(60):

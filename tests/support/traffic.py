@@ -52,7 +52,10 @@ class TrafficBoard:
     @property
     def definition(self) -> dict[str, Any]:
         fields = {"UUID": self.uuid, "rule": self.rule, "order": self.order, "ties": self.ties}
-        return {"podId": "default", "name": self.uuid, "capacity": self.capacity} | fields
+        # Beside what is looked at, resets go on all the time.
+        windows = ["all", {"window": "minute", "cron": "* * * * *"}]
+        seasons = {"windows": windows, "graceSeconds": 2}
+        return {"podId": "default", "name": self.uuid, "capacity": self.capacity} | fields | seasons
 
 
 def make_boards() -> list[TrafficBoard]:

@@ -68,13 +68,12 @@ class Freezer:
             await self._boards.announce(board)
             return None
 
-    async def _write(self, board: Board, closed: Period) -> int | None:
-        period = closed
-        terms = msgspec.json.decode(closed.terms or "", type=Terms)
+    async def _write(self, board: Board, period: Period) -> int | None:
+        terms = msgspec.json.decode(period.terms or "", type=Terms)
         seasons = self._ledger.seasons
         ranking = replace(board.ranking(period.id), capacity=terms.capacity)
         total, done = await asyncio.gather(seasons.count_ranked(ranking), seasons.last_place(period.id))
-        award = _Award(board, closed, terms, total, self._clock.now_us(), await self._ledger.identity())
+        award = _Award(board, period, terms, total, self._clock.now_us(), await self._ledger.identity())
         tells = await self._ledger.outbox.webhook(board.pod_id) is not None
         numbering = _Numbering()
         async for rows in seasons.ordered_rows(ranking):
@@ -85,13 +84,13 @@ class Freezer:
                 await seasons.write_finals(period.id, finals, grants, award.messages(grants) if tells else [])
                 GRANTS.inc(len(grants))
             await asyncio.sleep(0)
-        messages = [award.ended()] if tells and _has_begun(board, closed) else []
-        if not await seasons.finish_freeze(board, closed, total, messages, self._clock.now_us()):
+        messages = [award.ended()] if tells and _has_begun(board, period) else []
+        if not await seasons.finish_freeze(board, period, total, messages, self._clock.now_us()):
             return None
         await self._boards.announce(board)
-        if _has_begun(board, closed):
+        if _has_begun(board, period):
             FROZEN_PERIODS.inc()
-            log.info("period_frozen", board=board.uuid, period=closed.name, users=total)
+            log.info("period_frozen", board=board.uuid, period=period.name, users=total)
         return total
 
     async def sweep(self) -> int:
