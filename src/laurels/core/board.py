@@ -100,7 +100,11 @@ class Board(Struct, frozen=True, kw_only=True):
         return next((period for period in self.periods if period.name == name), None)
 
     def current_period(self, window: str, now: int) -> Period | None:
-        return next((p for p in self.periods if p.window == window and p.contains(now)), None)
+        # Asked for by every read, so without a generator.
+        for period in self.periods:
+            if period.window == window and period.contains(now):
+                return period
+        return None
 
     def next_period(self, window: str, now: int) -> Period | None:
         return next((p for p in self.periods if p.window == window and p.start is not None and p.start > now), None)
@@ -119,13 +123,16 @@ class Board(Struct, frozen=True, kw_only=True):
     @property
     def ended_at(self) -> int | None:
         """When it takes no more scores: at its end, or when it is archived before that."""
-        ends = [end for end in (self.end_at, self.archived_at) if end is not None]
-        return min(ends) if ends else None
+        if self.end_at is None or self.archived_at is None:
+            return self.archived_at if self.end_at is None else self.end_at
+        return min(self.end_at, self.archived_at)
 
     def end_of(self, period: Period) -> int | None:
         """When a period is over: at its own end, or at its board's."""
-        ends = [end for end in (period.end, self.ended_at) if end is not None]
-        return min(ends) if ends else None
+        ended_at = self.ended_at
+        if period.end is None or ended_at is None:
+            return ended_at if period.end is None else period.end
+        return min(period.end, ended_at)
 
     def ranking(self, period_id: int, segment: str = GLOBAL) -> Ranking:
         return Ranking(period_id, segment, self.order, self.ties, self.capacity)

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from laurels.core.board import GLOBAL, Board, Ranking, RankStyle
 from laurels.core.order import encode_key
@@ -178,7 +177,7 @@ class Reads:
                 if period.is_final:
                     return Shown(await ask(self._ledger.seasons.finals, ranking), False, period)
                 shown = await self._source.read(board, ranking, lambda ranks: ask(ranks, ranking), question)  # noqa: B023
-                return replace(shown, period=period)
+                return Shown(shown.value, shown.degraded, period)
             except Stale:
                 # It became final, or was pruned, a moment ago.
                 self._seasons.forget(board, period)

@@ -43,11 +43,10 @@ class Seasons:
     async def period(self, board: Board, window: str | None, name: str | None) -> Period:
         """The period that a reader means: 'current', 'previous', or one by its name. None: the board's own choice."""
         _need_window(board, window)
-        if name in {None, CURRENT}:
-            return await self._current(board, window or board.window_names[0])
+        if name is None or name == CURRENT:
+            return await self._current(board, window or board.windows[0].name)
         if name == PREVIOUS:
-            return await self._previous(board, window or board.window_names[0])
-        assert name is not None
+            return await self._previous(board, window or board.windows[0].name)
         period = board.period_named(name) or await self._find(board, name)
         if period is None or (window is not None and period.window != window):
             of_window = "" if window is None else f" of the window {window!r}"
@@ -61,9 +60,10 @@ class Seasons:
 
     async def _current(self, board: Board, window: str) -> Period:
         now = self._clock.now_us()
-        if board.ended_at is not None and now >= board.ended_at:
+        ended_at = board.ended_at
+        if ended_at is not None and now >= ended_at:
             # What an ended board shows is how it ended.
-            now = board.ended_at - 1
+            now = ended_at - 1
         period = board.current_period(window, now)
         if period is None:
             period = await self._ledger.seasons.period_at(board.id, window, now)
