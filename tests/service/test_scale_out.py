@@ -40,7 +40,7 @@ def clients(deployment: Deployment) -> Iterator[list[httpx.Client]]:
 
 def create(client: httpx.Client, uuid: str, **fields: Any) -> None:
     body = {"UUID": uuid, "podId": "default", "name": uuid} | fields
-    assert client.post("/api/v1/leaderboards", json=body).status_code == 201
+    wait_for(lambda: client.post("/api/v1/leaderboards", json=body).status_code, 201, 10)
 
 
 def wait_for(read: Any, wanted: Any, within_s: float) -> float:
@@ -218,6 +218,8 @@ def test_without_postgres_reads_go_on_and_writes_are_refused(
         deployment.postgres.start()
     wait_for(lambda: client.put(board + "/users/ada", json={"score": 6, "eventId": "r2"}).status_code, 200, 5)
     assert client.get(board + "/top").json()["users"][0]["score"] == 6
+    # Each server finds it again by itself.
+    wait_for(lambda: {each.get("/readyz").json()["status"] for each in clients}, {"ready"}, 10)
 
 
 def test_a_lost_ranking_is_built_once(deployment: Deployment, clients: list[httpx.Client]) -> None:
