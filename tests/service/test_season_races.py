@@ -14,7 +14,7 @@ from laurels.core.periods import missing_spans
 from laurels.core.rewards import Between, Reward
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Window
-from laurels.errors import Conflict, Invalid, NotFound
+from laurels.errors import Conflict, Invalid, NotFound, Unavailable
 from laurels.ports import Event, Role
 from laurels.service import boards as boards_module
 from laurels.service.access import Caller
@@ -110,7 +110,7 @@ def test_a_day_that_is_closed_by_hand_again_and_again(stage: Stage) -> None:
 
 def test_a_board_that_can_not_be_seen_to_keeps_no_other_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(laurels: Laurels) -> None:
-        for uuid in ("bad", "good"):
+        for uuid in ("bad", "worse", "good"):
             await create(laurels, uuid)
             await submit(laurels, "ada", 1, uuid)
         day = current(laurels, stage, "good")
@@ -121,6 +121,15 @@ def test_a_board_that_can_not_be_seen_to_keeps_no_other_waiting(stage: Stage, mo
                 raise OverflowError("no calendar goes that far")
             return real(board, now)
 
+        # What one board's row breaks looks like a ledger that can't be used; the others are seen to all the same.
+        update = laurels._ledger.update_board
+
+        async def refuses(wanted: Any) -> Board:
+            if wanted.board.uuid == "worse":
+                raise Unavailable("ledger_unavailable", "UNIQUE constraint failed")
+            return await update(wanted)
+
+        laurels._ledger.update_board = refuses  # type: ignore[method-assign,assignment]
         monkeypatch.setattr(boards_module, "missing_spans", fails)
         monkeypatch.setattr("laurels.service.chores.missing_spans", fails)
         stage.clock.now += DAY
@@ -132,6 +141,7 @@ def test_a_board_that_can_not_be_seen_to_keeps_no_other_waiting(stage: Stage, mo
         assert held(laurels, "good").period_named(day) is None
         (run_,) = [each for each in await laurels.jobs.runs() if each.name == "periods"]
         assert "bad: OverflowError" in (run_.error or "")
+        assert "worse: UNIQUE" in (run_.error or "")
         assert {each.name for each in await laurels.jobs.runs() if each.error is None} >= {"trim", "retention"}
 
     run(stage, work)

@@ -26,7 +26,7 @@ def read_windows(sent: Sequence[str | WindowBody]) -> tuple[Window, ...]:
         window = Window(body.window, body.time_zone, body.start_day, body.cron)
         wrong = _fault(window, {other.name for other in windows})
         if wrong is not None:
-            raise Invalid("invalid_window", f"{wrong}.", field=f"windows[{number}]", rule=wrong)
+            raise Invalid("invalid_window", _sentence(wrong), field=f"windows[{number}]", rule=wrong)
         windows.append(window)
     return tuple(windows)
 
@@ -60,7 +60,7 @@ def read_rewards(sent: Sequence[RewardBody], windows: Sequence[Window]) -> tuple
     for number, body in enumerate(sent):
         wrong = _reward_fault(body, {other.name for other in rewards}, {window.name for window in windows})
         if wrong is not None:
-            raise Invalid("invalid_reward", f"{wrong}.", field=f"rewards[{number}]", rule=wrong)
+            raise Invalid("invalid_reward", _sentence(wrong), field=f"rewards[{number}]", rule=wrong)
         rewards.append(
             Reward(
                 body.name,
@@ -142,6 +142,10 @@ def read_instant(moment: datetime, field: str) -> int:
 
 def show_moment(us: int | None) -> datetime | None:
     return None if us is None else to_datetime(us)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def _bound(score: float | None) -> float | None:

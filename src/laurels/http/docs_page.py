@@ -92,7 +92,9 @@ def _notes(schema: dict[str, Any], note: str) -> str:
     for choice in schema.get("anyOf", []):
         flat |= choice
     notes = [note] if note else []
-    if "minimum" in flat or "maximum" in flat:
+    if "exclusiveMinimum" in flat:
+        notes.append(f"more than {flat['exclusiveMinimum']}, up to {flat.get('maximum', '')}")
+    elif "minimum" in flat or "maximum" in flat:
         notes.append(f"{flat.get('minimum', '')}..{flat.get('maximum', '')}")
     if "maxLength" in flat:
         notes.append(f"{flat.get('minLength', 0)} to {flat['maxLength']} characters")

@@ -65,7 +65,7 @@ FlushMs = Annotated[
     int,
     Meta(ge=1, le=limits.FLUSH_MS, description="Buffered: the ranking is fed this often, for very many writes."),
 ]
-KeepDays = Annotated[int, Meta(ge=1, le=limits.KEEP_DAYS)]
+KeepDays = Annotated[int, Meta(ge=1, le=limits.KEEP_DAYS, description="null: for ever.")]
 RewardName = Annotated[str, Meta(min_length=1, max_length=limits.REWARD_NAME_CHARS, pattern=limits.SLUG_PATTERN)]
 WebhookUrl = Annotated[str, Meta(min_length=1, max_length=limits.URL_CHARS, pattern=limits.URL_PATTERN)]
 Metadata = Annotated[

@@ -122,7 +122,7 @@ class RewardBody(Body, omit_defaults=True):
 
     name: RewardName
     prize: Annotated[Any, Meta(description=f"Any JSON of at most {limits.PRIZE_BYTES} bytes.")]
-    windows: Annotated[list[WindowName], Meta(max_length=limits.WINDOWS, description="None: all that end.")] = field(
+    windows: Annotated[list[WindowName], Meta(max_length=limits.WINDOWS, description="Empty: all that end.")] = field(
         default_factory=list
     )
     ranks: Annotated[RewardRanks | None, Meta(description="From one rank to another, both included.")] = None
@@ -133,7 +133,10 @@ class RewardBody(Body, omit_defaults=True):
     scores: Annotated[RewardScores | None, Meta(description="Final scores, bounds included.")] = None
 
 
-Windows = Annotated[list[WindowName | WindowBody], Meta(min_length=1, max_length=limits.WINDOWS)]
+Windows = Annotated[
+    list[WindowName | WindowBody],
+    Meta(min_length=1, max_length=limits.WINDOWS, description="When it resets. Without more, a name is in UTC."),
+]
 Rewards = Annotated[list[RewardBody], Meta(max_length=limits.REWARDS)]
 
 

@@ -150,9 +150,6 @@ class Chores:
 def _noted(failures: dict[str, str], board: Board) -> Iterator[None]:
     try:
         yield
-    except Unavailable:
-        # The ledger is away: so it is for all.
-        raise
     except LaurelsError as error:
         failures[board.uuid] = error.message
     except Exception as error:

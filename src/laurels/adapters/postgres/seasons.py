@@ -196,7 +196,7 @@ class PostgresSeasons:
 
     async def _scores(self, period_id: int, places: Sequence[int]) -> dict[int, float]:
         found = await self._pool.read(lambda c: c.fetch(SQL["final_score"], period_id, list(places)))
-        return {place: score for place, score in found}  # noqa: C416 - a Record is not a tuple to dict()
+        return {row["place"]: row["score"] for row in found}
 
     async def _total(self, period_id: int) -> int:
         return need_final(await self._pool.read(lambda c: c.fetchval(SQL["final_total"], period_id)))
@@ -226,7 +226,7 @@ async def _prune_events(
     young = next((number for number, event in enumerate(found) if event["received_at"] >= received_before), None)
     # A user who is being removed holds them: whether they count is known when that is done.
     own = [event["seq"] for event in found[:young] if event["board_id"] in by_id]
-    voided = {seq: voided for seq, voided in await connection.fetch(SQL["lock_events"], own)}  # noqa: C416
+    voided = {row["seq"]: row["voided"] for row in await connection.fetch(SQL["lock_events"], own)}
     events = [event for event in found[:young] if event["seq"] in voided]
     counted = [
         (period, event)

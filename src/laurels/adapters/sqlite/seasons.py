@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from laurels.adapters.final_ranks import FinalRanks
 from laurels.adapters.sql_files import load_queries
@@ -219,9 +220,9 @@ def _insert_messages(connection: sqlite3.Connection, messages: Sequence[Message]
     )
 
 
-def _read_grant(columns: Sequence[object]) -> tuple[int, Period, Grant]:
+def _read_grant(columns: Sequence[Any]) -> tuple[int, Period, Grant]:
     board_id, *rest = columns
-    return int(str(board_id)), read_period(rest[:PERIOD_COLUMNS]), Grant(*rest[PERIOD_COLUMNS:])  # type: ignore[arg-type]
+    return board_id, read_period(rest[:PERIOD_COLUMNS]), Grant(*rest[PERIOD_COLUMNS:])
 
 
 def _base(score: float, achieved_at: int, total: str | None, moved: int) -> Standing:
