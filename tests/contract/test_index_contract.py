@@ -1,7 +1,8 @@
 """What every Index must do, whatever it is made of: a state machine against a plain model.
 
-The machine keeps a ledger of rows in a dict. It applies rows late, twice, in bulk and out of order, removes users,
-loads rankings anew while rows arrive, and after each step compares every read with the model.
+The machine keeps a ledger of rows in a dict. It applies rows late, twice, in bulk and out of order, removes and hides
+users and moves them from segment to segment, loads rankings anew while rows arrive, and after each step compares every
+read with the model.
 """
 
 import asyncio
@@ -15,11 +16,13 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.redis import RedisConnection, RedisIndex, parse_redis_url
-from laurels.core.board import Ranking, RankStyle
+from laurels.core.board import Guest, Ranking, RankStyle
 from laurels.core.order import Order, Ties
+from laurels.core.people import GLOBAL, Hidden
 from laurels.core.scores import Standing
 from laurels.errors import Unavailable
 from laurels.ports import Held, Index, Place, Refill, Row
@@ -30,7 +33,10 @@ T = TypeVar("T")
 USERS = ["a", "ab", "abc", "b", "é", "日本", "👑", *(f"user-{number:02}" for number in range(90))]
 SCORES = [-(2.0**53), -1.5, 0.0, 5e-324, 1.0, 1.5, 2.0, 3.0, 2.0**53]
 
+SEGMENTS = ["region:eu", "region:us", "circle:one", "circle:many"]
+
 users = st.sampled_from(USERS)
+places_to_be = st.lists(st.sampled_from(SEGMENTS), unique=True).map(tuple)
 standings = st.builds(
     Standing,
     st.one_of(st.sampled_from(SCORES), st.integers(0, 30).map(float)),
@@ -59,12 +65,19 @@ class IndexMachine(RuleBasedStateMachine):
 
     rows = Bundle("rows")
 
-    @initialize(order=st.sampled_from(Order), ties=st.sampled_from(Ties), capacity=st.sampled_from([None, 1, 3, 10]))
-    def begin(self, order: Order, ties: Ties, capacity: int | None) -> None:
-        self.ranking = Ranking(1, "global", order, ties, capacity)
+    @initialize(
+        order=st.sampled_from(Order),
+        ties=st.sampled_from(Ties),
+        capacity=st.sampled_from([None, 1, 3, 10]),
+        segmented=st.booleans(),
+    )
+    def begin(self, order: Order, ties: Ties, capacity: int | None, segmented: bool) -> None:
+        self.ranking = Ranking(1, GLOBAL, order, ties, capacity, keeps_all=segmented)
+        self.members: dict[str, tuple[str, ...]] = {}
+        self.hidden: dict[str, Hidden] = {}
         self.ledger: dict[str, Row] = {}
         self.version = 0
-        self.revisions: dict[Hashable, list[Place]] = {}
+        self.revisions: dict[Hashable, list[list[Place]]] = {}
         self.run(self.load())
 
     # What happens
@@ -72,9 +85,33 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(target=rows, user=users, standing=st.none() | standings)
     def commit(self, user: str, standing: Standing | None) -> Row:
         """A row reaches the ledger and, for now, not the index."""
+        return self.store(user, standing)
+
+    def store(self, user: str, standing: Standing | None) -> Row:
         self.version += 1
-        self.ledger[user] = Row(1, user, standing, self.version)
+        segments, hidden = self.members.get(user, ()), self.hidden.get(user, Hidden.NO)
+        self.ledger[user] = Row(1, user, standing, self.version, segments, hidden)
         return self.ledger[user]
+
+    @precondition(lambda self: self.ranking.keeps_all)
+    @rule(target=rows, user=users, segments=places_to_be)
+    def move(self, user: str, segments: tuple[str, ...]) -> Row:
+        self.members[user] = segments
+        return self.store(user, row.standing if (row := self.ledger.get(user)) else None)
+
+    @precondition(lambda self: self.ranking.keeps_all)
+    @rule(seed=st.integers(0, 1000))
+    def move_many(self, seed: int) -> None:
+        rng = random.Random(seed)
+        for user in USERS:
+            self.members[user] = tuple(rng.sample(SEGMENTS, rng.randrange(4)))
+            if user in self.ledger:
+                self.commit(user, self.ledger[user].standing)
+
+    @rule(target=rows, user=users, hidden=st.sampled_from(Hidden))
+    def hide(self, user: str, hidden: Hidden) -> Row:
+        self.hidden[user] = hidden
+        return self.store(user, row.standing if (row := self.ledger.get(user)) else None)
 
     @rule(chosen=st.lists(rows, max_size=5))
     def apply_again(self, chosen: list[Row]) -> None:
@@ -195,22 +232,42 @@ class IndexMachine(RuleBasedStateMachine):
         self.check_inside()
 
     async def check_reads(self) -> None:
-        index, ranking, model = self.index, self.ranking, self.model()
+        index, model = self.index, self.model()
         # Whoever kept a page under this revision still has the right one.
-        assert self.revisions.setdefault(await index.revision(ranking), model) == model
+        every = [self.model(segment) for segment in (GLOBAL, *SEGMENTS)]
+        assert self.revisions.setdefault(await index.revision(self.ranking), every) == every
         await self.need_dense_ranks()
-        total = len(model)
-        assert await index.count(ranking) == total
+        await self.check_ranking(self.ranking, model)
+        await asyncio.gather(*(self.check_user(user, model) for user in USERS))
+        used = [segment for segment in SEGMENTS if any(segment in row.segments for row in self.ranked_rows())]
+        assert sorted(await index.segments(self.ranking)) == sorted(used)
+        if self.ranking.keeps_all:
+            for segment in SEGMENTS:
+                await self.check_ranking(replace(self.ranking, segment=segment), self.model(segment))
+        await self.check_guests()
+
+    async def check_ranking(self, ranking: Ranking, model: list[Place]) -> None:
+        index = self.index
+        assert await index.count(ranking) == len(model)
         listed = [user async for chunk in index.ranked_users(ranking) for user in chunk]
         assert listed == [place.user_id for place in model]
         # All at once, as they come from many callers.
-        await asyncio.gather(
-            *(self.check_style(style, model) for style in RankStyle), *(self.check_user(user, model) for user in USERS)
-        )
-        await self.check_distribution([place.score for place in model])
+        await asyncio.gather(*(self.check_style(ranking, style, model) for style in RankStyle))
+        await self.check_distribution(ranking, [place.score for place in model])
 
-    async def check_style(self, style: RankStyle, model: list[Place]) -> None:
-        index, ranking, total = self.index, self.ranking, len(model)
+    async def check_guests(self) -> None:
+        """A hidden user who looks sees what would be seen if nobody had hidden them; and leaves no trace."""
+        shadows = [row for row in self.ledger.values() if row.hidden is Hidden.SHADOW and row.standing is not None]
+        for row in shadows[:2]:
+            assert row.standing is not None
+            guest = Guest(row.user_id, row.standing.score, row.standing.achieved_at)
+            for segment in (GLOBAL, *row.segments[:1]):
+                view = replace(self.ranking, segment=segment, guest=guest)
+                await self.check_ranking(view, self.model(segment, seen_by=row.user_id))
+                assert await self.index.count(replace(view, guest=None)) == len(self.model(segment))
+
+    async def check_style(self, ranking: Ranking, style: RankStyle, model: list[Place]) -> None:
+        index, total = self.index, len(model)
         styled = [self.styled(place, style, model) for place in model]
 
         async def check_page(offset: int, limit: int) -> None:
@@ -243,13 +300,13 @@ class IndexMachine(RuleBasedStateMachine):
     async def check_user(self, user: str, model: list[Place]) -> None:
         row = self.ledger.get(user)
         ranked = any(place.user_id == user for place in model)
-        has_score = row is not None and row.standing is not None
+        has_score = row is not None and row.ranked is not None
         assert await self.index.is_outside(self.ranking, user) == (has_score and not ranked)
         (held,) = await self.index.held(self.ranking, [user])
         if ranked:
             assert row is not None
             assert row.standing is not None
-            assert held == Held(row.version, row.standing.score, row.standing.achieved_at)
+            assert held == Held(row.version, row.standing.score, row.standing.achieved_at, row.segments)
 
     async def need_dense_ranks(self) -> None:
         """An index may have to be built anew for them, and says so."""
@@ -262,9 +319,9 @@ class IndexMachine(RuleBasedStateMachine):
             (state,) = await self.index.states([self.ranking])
             assert not state.wants_build
 
-    async def check_distribution(self, scores: list[float]) -> None:
+    async def check_distribution(self, ranking: Ranking, scores: list[float]) -> None:
         for buckets in (1, 3, 20):
-            spread = await self.index.distribution(self.ranking, buckets)
+            spread = await self.index.distribution(ranking, buckets)
             if not scores:
                 assert (spread.edges, spread.counts, spread.deciles) == ([], [], [])
                 continue
@@ -288,13 +345,18 @@ class IndexMachine(RuleBasedStateMachine):
 
     # The model
 
-    def model(self) -> list[Place]:
-        return self.everybody()[: self.ranking.capacity]
+    def model(self, segment: str = GLOBAL, seen_by: str | None = None) -> list[Place]:
+        return self.everybody(segment, seen_by)[: self.ranking.capacity]
 
-    def everybody(self) -> list[Place]:
+    def ranked_rows(self, seen_by: str | None = None) -> list[Row]:
+        return [
+            row for row in self.ledger.values() if row.standing and (row.hidden is Hidden.NO or row.user_id == seen_by)
+        ]
+
+    def everybody(self, segment: str = GLOBAL, seen_by: str | None = None) -> list[Place]:
         ranking = self.ranking
         rows = sorted(
-            (row for row in self.ledger.values() if row.standing),
+            (row for row in self.ranked_rows(seen_by) if segment == GLOBAL or segment in row.segments),
             key=lambda row: (
                 (-row.standing.score if ranking.order is Order.DESC else row.standing.score) if row.standing else 0,
                 (-row.standing.achieved_at if ranking.ties is Ties.LATEST else row.standing.achieved_at)

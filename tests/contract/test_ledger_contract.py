@@ -13,16 +13,31 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sql_files import load_migrations, load_text
-from laurels.core.board import Board, Ranking, RankStyle
+from laurels.core.board import Board, Guest, Ranking, RankStyle
 from laurels.core.order import Order, Ties
+from laurels.core.people import Hidden, ProfileChange
 from laurels.core.scores import Rule
 from laurels.errors import Conflict, NotFound, Unavailable
-from laurels.ports import Act, BoardChange, Key, Ledger, Pod, Ranks, Record, Recorded, Role
+from laurels.ports import (
+    Act,
+    BoardChange,
+    Key,
+    Ledger,
+    Pod,
+    Ranks,
+    Record,
+    Recorded,
+    Role,
+    Row,
+    StoredAct,
+    Touched,
+)
 from support.ledgers import new_board, new_event, open_postgres, open_sqlite
-from support.model import ModelBoard
+from support.model import ModelBoard, ModelPerson
 
 T = TypeVar("T")
 Opening = Callable[[Path], Awaitable[Ledger]]
@@ -34,7 +49,11 @@ submissions = st.tuples(
     st.sampled_from(USERS),
     st.sampled_from(SCORES),
     st.integers(0, 5),
+    st.sampled_from([None, None, "eu", "us"]),
 )
+Submitted = tuple[str, str, float, int, str | None]
+KINDS = [("global",), ("global", "region"), ("global", "circle"), ("global", "region", "circle")]
+SEGMENTS = ["global", "region:eu", "region:us", "circle:x", "circle:y"]
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -57,32 +76,61 @@ class LedgerMachine(RuleBasedStateMachine):
         self.runner.close()
         self.folder.cleanup()
 
-    @initialize(rule=st.sampled_from(Rule), order=st.sampled_from(Order))
-    def begin(self, rule: Rule, order: Order) -> None:
-        self.board = self.run(new_board(self.ledger, rule=rule, order=order))
+    @initialize(rule=st.sampled_from(Rule), order=st.sampled_from(Order), kinds=st.sampled_from(KINDS))
+    def begin(self, rule: Rule, order: Order, kinds: tuple[str, ...]) -> None:
+        self.board = self.run(new_board(self.ledger, rule=rule, order=order, segments=kinds))
+        # Another board of the pod, on which everybody has a row that moves along.
+        self.other = self.run(new_board(self.ledger, segments=("global", "region", "circle")))
+        self.run(self.ledger.record([new_event(self.other, user, user, 1.0, 0) for user in USERS]))
         self.model = ModelBoard(rule, order, "earliest")
+        self.people = {user: ModelPerson() for user in USERS}
         self.voided: dict[str, tuple[str, float, int]] = {}
+        # What acts voided.
+        self.acts: list[tuple[StoredAct, list[str]]] = []
+        self.acts_were_undone = False
+        self.erased: dict[str, int] = {}
+        self.erased_ids: set[str] = set()
         self.versions: dict[str, int] = {}
+        self.numbers = itertools.count()
         self.look()
 
     @rule(batch=st.lists(submissions, min_size=1, max_size=12))
-    def record(self, batch: list[tuple[str, str, float, int]]) -> None:
+    def record(self, batch: list[Submitted]) -> None:
         before = {user: self.model.fold(user) for user in USERS}
+        where = {user: person.region for user, person in self.people.items()}
         expected = [self.expect(*each) for each in batch]
-        records = self.run(self.ledger.record([new_event(self.board, *each) for each in batch]))
+        events = [new_event(self.board, *each[:4], region=each[4]) for each in batch]
+        records = self.run(self.ledger.record(events))
         assert [record.outcome for record in records] == expected
-        for (_, user, _, _), record in zip(batch, records, strict=True):
+        for (_, user, _, _, _), record in zip(batch, records, strict=True):
             self.check_record(user, before[user], record)
+        moved = {user for user, person in self.people.items() if person.region != where[user]}
+        told = {row.user_id: row for record in records for row in record.moved}
+        # Who was erased may have no row on the other board.
+        assert set(told) <= moved
+        assert {user for user in moved if user not in self.erased} <= set(told)
+        for user, row in told.items():
+            assert row.period_id == self.other.periods[0].id
+            assert row.segments == self.people[user].segments(self.other.segments)
 
-    def expect(self, event_id: str, user: str, score: float, at: int) -> Recorded:
+    def expect(self, event_id: str, user: str, score: float, at: int, region: str | None) -> Recorded:
+        if at < self.erased.get(user, 0):
+            return Recorded.ERASED
+        if event_id in self.erased_ids:
+            return Recorded.CONFLICT
         known = self.model.events.get(event_id) or self.voided.get(event_id)
         if known is not None:
             return Recorded.DUPLICATE if known == (user, score, at) else Recorded.CONFLICT
         self.model.submit(event_id, user, score, at)
+        if region is not None:
+            self.people[user].tell_region(region, at)
         return Recorded.ACCEPTED
 
     def check_record(self, user: str, before: Any, record: Record) -> None:
         """Each answer shows the committed row after the whole batch, and the one before it."""
+        if record.outcome is Recorded.ERASED:
+            assert record.changes == ()
+            return
         after = self.model.fold(user)
         if after is None:
             assert all(change.row.standing is None for change in record.changes)
@@ -107,6 +155,127 @@ class LedgerMachine(RuleBasedStateMachine):
         for event_id in mine:
             self.voided[event_id] = self.model.events.pop(event_id)
 
+    def act(self, kind: str, at: int = 0) -> Act:
+        return Act(f"{kind}-{next(self.numbers)}", kind, "tester", at, "because", None)
+
+    @rule(
+        user=st.sampled_from(USERS),
+        at=st.integers(0, 6),
+        region=st.sampled_from([None, "eu", "us"]),
+        circles=st.sets(st.sampled_from(["x", "y"])),
+        both=st.booleans(),
+    )
+    def change_profile(self, user: str, at: int, region: str | None, circles: set[str], both: bool) -> None:
+        person = self.people[user]
+        change = ProfileChange(user, display_name=f"{user} {at}", circles=tuple(circles))
+        if both:
+            change = replace(change, region=region)
+            if region != person.region:
+                person.region, person.region_at = region, max(at, person.region_at)
+        person.circles = frozenset(circles)
+        rows = self.run(self.ledger.people.change_profiles("pod", [change], at))
+        for row in rows:
+            board = self.board if row.period_id == self.board.periods[0].id else self.other
+            assert row.segments == person.segments(board.segments)
+        (profile,) = self.run(self.ledger.people.profiles("pod", [user, "nobody"]))
+        assert (profile.display_name, profile.region, profile.region_at) == (
+            f"{user} {at}",
+            person.region,
+            person.region_at,
+        )
+        assert profile.circles == tuple(sorted(circles))
+
+    @rule(user=st.sampled_from(USERS), circle=st.sampled_from(["x", "y"]), join=st.booleans())
+    def join_or_leave(self, user: str, circle: str, join: bool) -> None:
+        change = ProfileChange(user, join=(circle,)) if join else ProfileChange(user, leave=(circle,))
+        self.run(self.ledger.people.change_profiles("pod", [change], 0))
+        person = self.people[user]
+        person.circles = person.circles | {circle} if join else person.circles - {circle}
+
+    @rule(user=st.sampled_from(USERS), everywhere=st.booleans(), hidden=st.sampled_from(Hidden))
+    def hide(self, user: str, everywhere: bool, hidden: Hidden) -> None:
+        where = 0 if everywhere else self.board.id
+        act = self.act("hide")
+        number, rows = self.run(self.ledger.people.hide("pod", where, user, hidden, act))
+        if hidden is Hidden.NO:
+            self.people[user].hidden.pop(where, None)
+        else:
+            self.people[user].hidden[where] = int(hidden)
+        for row in rows:
+            board = self.board if row.period_id == self.board.periods[0].id else self.other
+            assert row.hidden == self.people[user].hidden_on(board.id)
+        again, _ = self.run(self.ledger.people.hide("pod", where, user, hidden, act))
+        assert again == number
+        assert self.run(self.ledger.people.hides("pod", user)) == self.people[user].hidden
+
+    @rule(chosen=st.sets(st.integers(0, 40).map(lambda number: f"event-{number}"), min_size=1))
+    def void(self, chosen: set[str]) -> None:
+        events = self.run(self.ledger.people.events_by_id(self.board.id, [*chosen, "nothing"]))
+        assert {e.event_id for e in events} - self.erased_ids == {
+            event_id for event_id in chosen if event_id in self.model.events or event_id in self.voided
+        }
+        act = self.run(self.ledger.people.begin_act("pod", self.board.id, None, self.act("void")))
+        assert act.done_at is None
+        assert act in self.run(self.ledger.people.unfinished_acts(1))
+        counted = [event_id for event_id in chosen if event_id in self.model.events]
+        for event_id in counted:
+            self.voided[event_id] = self.model.events.pop(event_id)
+        touched = self.run(self.ledger.people.void(self.board, act, [event.seq for event in events]))
+        assert touched.events == len(counted)
+        self.check_touched(touched)
+        act = self.run(self.ledger.people.finish_act(act, 9))
+        assert (act.events, act.done_at, act.reason) == (len(counted), 9, "because")
+        self.acts.append((act, counted))
+
+    @precondition(lambda self: self.acts)
+    @rule(data=st.data())
+    def restore(self, data: st.DataObject) -> None:
+        act, event_ids = data.draw(st.sampled_from(self.acts))
+        self.acts.remove((act, event_ids))
+        self.acts_were_undone = True
+        events = self.run(self.ledger.people.voided_by(act.id, 100))
+        left = [event_id for event_id in event_ids if event_id not in self.erased_ids]
+        assert sorted(event.event_id for event in events) == sorted(left)
+        undo = self.run(self.ledger.people.begin_act("pod", self.board.id, None, self.act("restore")))
+        for event_id in left:
+            self.model.events[event_id] = self.voided.pop(event_id)
+        touched = self.run(self.ledger.people.restore(self.board, act, undo, [event.seq for event in events]))
+        assert touched.events == len(left)
+        self.check_touched(touched)
+        self.run(self.ledger.people.finish_act(undo, 9, undoes=act.id))
+        found = self.run(self.ledger.people.find_act("pod", act.id))
+        assert found is not None
+        assert found.undone_by == undo.id
+
+    def check_touched(self, touched: Touched) -> None:
+        for row in touched.rows:
+            player, standing = self.model.fold(row.user_id), row.standing
+            assert (player and (player.score, player.at)) == (standing and (standing.score, standing.achieved_at))
+
+    @rule(user=st.sampled_from(USERS), at=st.integers(0, 5))
+    def erase(self, user: str, at: int) -> None:
+        stand_in = f"erased-{next(self.numbers)}"
+        rows = self.run(self.ledger.people.erase("pod", user, stand_in, self.act("erase", at)))
+        assert rows is not None
+        assert all(row.user_id == user and row.standing is None for row in rows)
+        gone = [e for e, (who, _, _) in [*self.model.events.items(), *self.voided.items()] if who == user]
+        for event_id in gone:
+            self.model.events.pop(event_id, None)
+            self.voided.pop(event_id, None)
+        self.erased_ids |= set(gone)
+        self.erased[user] = at
+        self.people[user] = ModelPerson()
+        assert self.run(self.ledger.people.profiles("pod", [user])) == []
+
+    @rule()
+    def sweep_erasures(self) -> None:
+        for erasure in self.run(self.ledger.people.unswept_erasures(100)):
+            self.run(self.ledger.people.sweep_erasure(erasure))
+            if self.model.fold(erasure.user_id) is None:
+                self.versions.pop(erasure.user_id, None)
+                self.known.pop(erasure.user_id, None)
+        assert self.run(self.ledger.people.unswept_erasures(100)) == []
+
     @rule()
     def look(self) -> None:
         """From a position on, `changes` gives every row that was changed since."""
@@ -118,12 +287,18 @@ class LedgerMachine(RuleBasedStateMachine):
         """Everything is still there after a restart."""
         self.run(self.ledger.close())
         self.ledger = self.run(type(self).open_ledger(Path(self.folder.name)))
-        (self.board,) = self.run(self.ledger.boards())
+        self.board, self.other = self.run(self.ledger.boards())
 
     @precondition(lambda self: hasattr(self, "board"))
     @invariant()
     def rows_equal_the_model(self) -> None:
         self.run(self.check_rows())
+        self.run(self.check_others())
+
+    async def check_others(self) -> None:
+        async for chunk in self.ledger.rows(self.other.periods[0].id):
+            for row in chunk:
+                self.check_person(self.other, row)
 
     async def check_rows(self) -> None:
         (period,) = self.board.periods
@@ -136,29 +311,44 @@ class LedgerMachine(RuleBasedStateMachine):
         for row in rows:
             assert row.version >= self.versions.get(row.user_id, 0)
             self.versions[row.user_id] = row.version
+            self.check_person(self.board, row)
         assert len({row.version for row in rows}) == len(rows)
-        changed = {row.user_id: row async for chunk in self.ledger.changes(self.position) for row in chunk}
+        changed = {
+            row.user_id: row
+            async for chunk in self.ledger.changes(self.position)
+            for row in chunk
+            if row.period_id == period.id
+        }
         late = {row.user_id: row for row in rows if row.version > self.known.get(row.user_id, 0)}
         assert {user: changed.get(user) for user in late} == late
         assert (await self.ledger.count_changes(self.position, 1000) > 0) >= bool(
             [row for row in late.values() if row.standing is not None]
         )
         for ties in Ties:
-            model = ModelBoard(self.model.rule, self.model.order, ties, None, self.model.events)
+            model = ModelBoard(self.model.rule, self.model.order, ties, None, self.visible_events())
             cut = Board(id=0, uuid="", pod_id="", name="", created_at=0, order=self.board.order, ties=ties)
             best = await self.ledger.best_rows(cut.ranking(period.id), 3)
             assert [row.user_id for row in best] == [player.user for player in model.everybody()[:3]]
         refolded = [user async for chunk in self.ledger.refold(self.board) for user in chunk]
         for each in refolded:
+            if each.user_id not in self.people:
+                # The events of somebody who was erased.
+                assert (each.rows, each.fresh) == ((), {})
+                continue
             (row,) = each.rows
             assert each.fresh.get(period.id) == row.standing
+            if row.standing is not None:
+                assert (each.segments, each.hidden) == (row.segments, row.hidden)
         assert await self.ledger.count_events(self.board.id) == len(self.model.events)
         exported = await self.ledger.board_events(self.board.id, after_seq=0, limit=1000, voided=False)
         assert {e.event_id: (e.user_id, e.score, e.at) for e in exported} == self.model.events
-        # In the order of their coming, within a batch as well.
-        assert [e.event_id for e in exported] == list(self.model.events)
+        if not self.acts_were_undone:
+            # In the order of their coming, within a batch as well.
+            assert [e.event_id for e in exported] == list(self.model.events)
         every = await self.ledger.board_events(self.board.id, after_seq=0, limit=1000, voided=True)
-        assert {e.event_id: (e.user_id, e.score, e.at) for e in every if e.voided} == self.voided
+        voided = {e.event_id: (e.user_id, e.score, e.at) for e in every if e.voided}
+        assert {key: event for key, event in voided.items() if event[0] in USERS} == self.voided
+        assert {key for key, event in voided.items() if event[0] not in USERS} == self.erased_ids
         assert [e for e in every if not e.voided] == exported
         for user_id in USERS:
             history = await self.ledger.user_events(self.board.id, user_id, before_seq=None, limit=1000)
@@ -170,11 +360,29 @@ class LedgerMachine(RuleBasedStateMachine):
                 event_id for event_id, event in self.voided.items() if event[0] == user_id
             }
 
+    def check_person(self, board: Board, row: Row) -> None:
+        if row.standing is not None:
+            person = self.people[row.user_id]
+            assert row.segments == person.segments(board.segments)
+            assert row.hidden == person.hidden_on(board.id)
+
+    def visible_events(self) -> dict[str, tuple[str, float, int]]:
+        return {
+            event_id: event
+            for event_id, event in self.model.events.items()
+            if not self.people[event[0]].hidden_on(self.board.id)
+        }
+
     async def check_ranks(self, ranks: Ranks) -> None:
         """Ranks straight from SQL are what an index of the same rows gives, whatever is asked."""
         (period,) = self.board.periods
-        for ties, capacity in itertools.product(Ties, [None, 2]):
-            ranking = Ranking(period.id, "global", self.board.order, ties, capacity)
+        rows = [row async for chunk in self.ledger.rows(period.id) for row in chunk]
+        hidden = next((row for row in rows if row.hidden is not Hidden.NO and row.standing is not None), None)
+        for ties, capacity, segment in itertools.product(Ties, [None, 2], SEGMENTS):
+            ranking = Ranking(period.id, segment, self.board.order, ties, capacity, keeps_all=True)
+            if hidden is not None and hidden.standing is not None and segment in {"global", *hidden.segments}:
+                guest = Guest(hidden.user_id, hidden.standing.score, hidden.standing.achieved_at)
+                ranking = replace(ranking, guest=guest)
             index = MemoryIndex()
             await index.load(ranking, self.ledger.rows(period.id), "")
             assert await ranks.count(ranking) == await index.count(ranking)

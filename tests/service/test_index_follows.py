@@ -12,8 +12,9 @@ import pytest
 
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
-from laurels.core.board import GLOBAL, Board, Ranking, RankStyle
+from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.order import Order, Ties
+from laurels.core.people import GLOBAL
 from laurels.core.scores import Rule, Standing
 from laurels.errors import TooMany, Unavailable
 from laurels.ports import Applied, Role, Row

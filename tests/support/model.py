@@ -1,5 +1,6 @@
 """Laurels in plain Python: no index, no ledger, everything computed from the list of events each time."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -17,6 +18,26 @@ class Player:
     user: str
     score: float
     at: int
+
+
+@dataclass
+class ModelPerson:
+    region: str | None = None
+    region_at: int = 0
+    circles: frozenset[str] = frozenset()
+    # By board; 0: everywhere. 1: hidden, 2: visible to themselves.
+    hidden: dict[int, int] = field(default_factory=dict)
+
+    def tell_region(self, region: str, at: int) -> None:
+        if (at, region) > (self.region_at, self.region or ""):
+            self.region, self.region_at = region, at
+
+    def segments(self, kinds: Iterable[str]) -> tuple[str, ...]:
+        region = [f"region:{self.region}"] if "region" in kinds and self.region is not None else []
+        return (*region, *(f"circle:{circle}" for circle in sorted(self.circles) if "circle" in kinds))
+
+    def hidden_on(self, board_id: int) -> int:
+        return min((how for where, how in self.hidden.items() if where in {0, board_id}), default=0)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The index inside the process: one SortedRanking a ranking. Everything happens between two awaits, on one event
+"""The index inside the process: one SortedRanking a period. Everything happens between two awaits, on one event
 loop, so every read is of one moment and no lock is needed.
 """
 
@@ -9,13 +9,12 @@ from laurels.core.board import Ranking, RankStyle
 from laurels.errors import Unavailable
 from laurels.ports import Applied, Distribution, Found, Held, IndexState, Page, Place, Refill, Row, Standby
 
-Name = tuple[int, str]
-
 
 class MemoryIndex:
     def __init__(self) -> None:
-        self._live: dict[Name, SortedRanking] = {}
-        self._building: dict[Name, SortedRanking] = {}
+        # By period.
+        self._live: dict[int, SortedRanking] = {}
+        self._building: dict[int, SortedRanking] = {}
 
     async def open(self, ledger_id: str) -> None:
         del ledger_id  # the index lives and dies with the process that holds the ledger
@@ -34,7 +33,7 @@ class MemoryIndex:
         self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: str, replacing: str | None = None
     ) -> None:
         del position, replacing  # nothing that was applied is ever lost, and there is nobody else
-        name = (ranking.period_id, ranking.segment)
+        name = ranking.period_id
         building = self._building[name] = SortedRanking(ranking)
         try:
             async for chunk in rows:
@@ -45,14 +44,17 @@ class MemoryIndex:
             del self._building[name]
 
     async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:
-        building = self._building.get((ranking.period_id, ranking.segment))
+        building = self._building.get(ranking.period_id)
         if building is not None:
             building.gather(rows, left_out)
         live = self._get(ranking)
         return Applied(live.apply(rows, style, left_out), live.runs_low)
 
     async def drop(self, ranking: Ranking) -> None:
-        self._live.pop((ranking.period_id, ranking.segment), None)
+        self._live.pop(ranking.period_id, None)
+
+    async def forget(self, ranking: Ranking, user_ids: Sequence[str]) -> None:
+        self._get(ranking).forget(user_ids)
 
     async def trim(self, ranking: Ranking, *, forget: bool) -> int:
         return self._get(ranking).trim(forget=forget)
@@ -64,7 +66,7 @@ class MemoryIndex:
         self._get(ranking).refill(refill, best)
 
     async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
-        found = [self._live.get((ranking.period_id, ranking.segment)) for ranking in rankings]
+        found = [self._live.get(ranking.period_id) for ranking in rankings]
         return [
             IndexState(Standby.COLD) if live is None else IndexState(Standby.READY, capacity=live.ranking.capacity)
             for live in found
@@ -78,39 +80,41 @@ class MemoryIndex:
         return True
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
-        return self._readable(ranking).top(offset, limit, style)
+        return self._readable(ranking).top(ranking, offset, limit, style)
 
     async def revision(self, ranking: Ranking) -> Hashable:
         return self._readable(ranking).revision
 
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
-        return self._readable(ranking).find(user_id, style)
+        return self._readable(ranking).find(ranking, user_id, style)
 
     async def around(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
-        return self._readable(ranking).around(user_id, above, below, style)
+        return self._readable(ranking).around(ranking, user_id, above, below, style)
 
     async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
-        held = self._readable(ranking)
-        return [held.place(user_id, style) for user_id in user_ids]
+        return self._readable(ranking).places(ranking, user_ids, style)
 
     async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
-        return self._readable(ranking).distribution(buckets)
+        return self._readable(ranking).distribution(ranking, buckets)
 
     async def count(self, ranking: Ranking) -> int:
-        return self._readable(ranking).total
+        return self._readable(ranking).count(ranking)
 
     async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
-        return self._readable(ranking).is_outside(user_id)
+        return self._readable(ranking).is_outside(ranking, user_id)
 
     async def held(self, ranking: Ranking, user_ids: Sequence[str]) -> list[Held | None]:
         held = self._get(ranking)
         return [held.held(user_id) for user_id in user_ids]
 
+    async def segments(self, ranking: Ranking) -> list[str]:
+        return self._get(ranking).segments()
+
     async def ranked_users(self, ranking: Ranking) -> AsyncIterator[list[str]]:
-        yield self._get(ranking).users()
+        yield self._get(ranking).users(ranking)
 
     def _get(self, ranking: Ranking) -> SortedRanking:
-        live = self._live.get((ranking.period_id, ranking.segment))
+        live = self._live.get(ranking.period_id)
         if live is None:
             raise Unavailable("catching_up", "This ranking is being loaded. Try again in a moment.")
         return live

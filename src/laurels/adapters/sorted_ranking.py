@@ -1,26 +1,28 @@
-"""One ranking in memory: two structures that always agree.
+"""The rankings of one period in memory: structures that always agree.
 
-`_keys` is a SortedList of byte keys (see core/order.py): position is rank, and a key alone tells score, time and
-user. `_held` maps every user to the version last taken over and the key in `_keys`; it also remembers users who are
-not in `_keys`, so that an old row can't bring them back.
+`_world` holds a key for everybody who is ranked, `_parts` the same keys for each segment that has somebody. `_held`
+maps every user to the version last taken over and the key, `_segments` to the parts that have it; `_held` also
+remembers users who have no key, so that an old row can't bring them back. A row that is newer replaces all of it at
+once, so a user who moves is never seen in two regions.
 
-With a capacity only the best stay in `_keys`, plus a reserve, so that one who drops out is replaced at once. All
-users up to `_boundary` are in `_keys`, all others are outside. When the reserve runs low the ranking asks for the
-ledger's best rows (`begin_refill`), and while it can't fill its capacity it refuses to be read (`is_short`). The rows
-are read from a ledger that goes on: whoever is put outside until they are here is remembered in `_late`, for the new
-boundary may let them in.
+With a capacity only the best stay in `_world`, plus a reserve, so that one who drops out is replaced at once. All
+users up to `_boundary` are in it, all others are outside. When the reserve runs low the ranking asks for the ledger's
+best rows (`begin_refill`), and while it can't fill its capacity it refuses to be read (`is_short`). The rows are read
+from a ledger that goes on: whoever is put outside until they are here is remembered in `_late`, for the new boundary
+may let them in. Where there are segments nobody is put outside.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import count, groupby, pairwise
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TypeVar
 
-from sortedcontainers import SortedList
-
-from laurels.adapters.numbering import number_places
-from laurels.core.board import Ranking, RankStyle, reserve_of
-from laurels.core.distribution import bucket_edges, decile_offsets
-from laurels.core.order import SCORE_BYTES, Order, after_score, decode_key, encode_key, encode_score
+from laurels.adapters.sorted_keys import SortedKeys, user_of
+from laurels.core.board import Guest, Ranking, RankStyle
+from laurels.core.order import decode_key, encode_key
+from laurels.core.people import GLOBAL
 from laurels.ports import Distribution, Found, Held, Page, Place, Placement, Refill, Row
+
+T = TypeVar("T")
 
 # Stands for a key: the user has a score and is outside the capacity.
 OUTSIDE = b""
@@ -30,18 +32,23 @@ _revisions = count(1)
 
 
 class SortedRanking:
+    """Reads are of one segment of it, and as somebody sees it: see `Ranking`."""
+
     def __init__(self, ranking: Ranking) -> None:
         self.ranking = ranking
         self._held: dict[str, tuple[int, bytes | None]] = {}
+        # Those of users who have a key.
+        self._segments: dict[str, tuple[str, ...]] = {}
+        self._parts: dict[str, SortedKeys] = {}
+        self._nobody = SortedKeys(ranking)
         self._outside = 0
         self._boundary: bytes | None = None
-        self._distinct: _DistinctScores | None = None
         self._late: dict[str, bytes] | None = None
         self._refill_token = 0
-        self._reserve = reserve_of(ranking.capacity) if ranking.capacity else 0
+        self._reserve = ranking.reserve
         # From before `settle`: nobody beyond this key is to be held.
         self._limit: bytes | None = None
-        self._keys = SortedList()
+        self._world = SortedKeys(ranking)
         self.revision = next(_revisions)
 
     def gather(self, rows: Sequence[Row], left_out: int = 0) -> None:
@@ -53,11 +60,20 @@ class SortedRanking:
         for row in rows:
             held = self._held.get(row.user_id)
             if held is None or row.version > held[0]:
-                self._held[row.user_id] = (row.version, self._key_of(row))
+                key = self._key_of(row)
+                self._held[row.user_id] = (row.version, key)
+                self._note_segments(row.user_id, row.segments if key else ())
 
     def settle(self) -> None:
         """Sort what was gathered: from here on the ranking may be read and applied to. O(n log n)."""
-        self._keys = SortedList(key for _, key in self._held.values() if key is not None)
+        self._world = SortedKeys(self.ranking, (key for _, key in self._held.values() if key is not None))
+        parts: dict[str, list[bytes]] = {}
+        for user_id, segments in self._segments.items():
+            key = self._held[user_id][1]
+            assert key, "who has no key is in no segment"
+            for segment in segments:
+                parts.setdefault(segment, []).append(key)
+        self._parts = {segment: SortedKeys(self.ranking, keys) for segment, keys in parts.items()}
         self._trim()
         if self._limit is not None:
             self._cut_after(self._limit)
@@ -68,7 +84,7 @@ class SortedRanking:
         for row in rows:
             held = self._held.get(row.user_id)
             if held is None or row.version > held[0]:
-                self._put(row.user_id, row.version, self._key_of(row))
+                self._put(row.user_id, row.version, self._key_of(row), row.segments)
         last = self._key_of(rows[-1]) if left_out else None
         if last is not None:
             # They are held nowhere, so they never leave this count; a refill that finds nobody else sets it right.
@@ -82,32 +98,31 @@ class SortedRanking:
             self._late = None
         return [Placement(old, self._rank_of(row.user_id, style)) for old, row in zip(before, rows, strict=True)]
 
+    def forget(self, user_ids: Sequence[str]) -> None:
+        """See Index.forget."""
+        for user_id in user_ids:
+            if self._held.get(user_id, (0, OUTSIDE))[1] is None:
+                del self._held[user_id]
+
     # Capacity
 
     @property
-    def total(self) -> int:
-        """How many users are ranked. O(1)."""
-        held = len(self._keys)
-        capacity = self.ranking.capacity
-        return held if capacity is None else min(held, capacity)
-
-    @property
     def is_short(self) -> bool:
-        return self._outside > 0 and len(self._keys) < (self.ranking.capacity or 0)
+        return self._outside > 0 and len(self._world.keys) < (self.ranking.capacity or 0)
 
     @property
     def runs_low(self) -> bool:
-        return self._outside > 0 and len(self._keys) < (self.ranking.capacity or 0) + self._reserve // 2
+        return self._outside > 0 and len(self._world.keys) < (self.ranking.capacity or 0) + self._reserve // 2
 
     def trim(self, *, forget: bool) -> int:
         """See Index.trim. A refill under way may bring back whom it knows to be outside."""
         capacity = self.ranking.capacity
         if capacity is None or self._late is not None:
             return 0
-        gone = max(0, len(self._keys) - capacity - self._reserve)
+        gone = max(0, len(self._world.keys) - capacity - self._reserve)
         if gone:
             self._cut(capacity + self._reserve)
-            self._boundary = self._keys[-1]
+            self._boundary = self._world.keys[-1]
         if forget:
             outside = [user_id for user_id, (_, key) in self._held.items() if key == OUTSIDE]
             for user_id in outside:
@@ -139,7 +154,7 @@ class SortedRanking:
                 self._put(user_id, self._held[user_id][0], key)
         if self._boundary is not None:
             # The ledger may be ahead: others may have passed users that are held here with an older row.
-            self._cut(self._keys.bisect_right(self._boundary))
+            self._cut(self._world.keys.bisect_right(self._boundary))
         if complete and self._outside:
             # The ledger has no score of them any more; the rows that say so are on their way.
             for user_id, (version, key) in self._held.items():
@@ -151,49 +166,29 @@ class SortedRanking:
 
     # Reads
 
-    def top(self, offset: int, limit: int, style: RankStyle) -> Page:
-        """O(log n + limit)."""
-        total = self.total
-        stop = min(offset + limit, total)
-        return Page(self._places(offset, stop, style) if offset < stop else [], total)
+    def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
+        return self._see(ranking, lambda keys: keys.top(offset, limit, style))
 
-    def find(self, user_id: str, style: RankStyle) -> Found | None:
-        """O(log n)."""
-        offset = self._offset_of(user_id)
-        if offset is None:
-            return None
-        (place,) = self._places(offset, offset + 1, style)
-        return Found(place, self._better(self._keys[offset]), self.total)
+    def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
+        return self._see(ranking, lambda keys: keys.find(self._key_in(ranking, user_id), style))
 
-    def around(self, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
-        """O(log n + above + below)."""
-        offset = self._offset_of(user_id)
-        if offset is None:
-            return None
-        total = self.total
-        return Page(self._places(max(0, offset - above), min(total, offset + below + 1), style), total)
+    def around(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
+        return self._see(ranking, lambda keys: keys.around(self._key_in(ranking, user_id), above, below, style))
 
-    def place(self, user_id: str, style: RankStyle) -> Place | None:
-        """O(log n)."""
-        offset = self._offset_of(user_id)
-        return None if offset is None else self._places(offset, offset + 1, style)[0]
+    def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
+        return self._see(
+            ranking, lambda keys: [keys.place(self._key_in(ranking, user_id), style) for user_id in user_ids]
+        )
 
-    def distribution(self, buckets: int) -> Distribution:
-        """O(buckets · log n)."""
-        total = self.total
-        if not total:
-            return Distribution([], [], [])
-        first, last = self._score_at(0), self._score_at(total - 1)
-        edges = bucket_edges(min(first, last), max(first, last), buckets)
-        below = [0, *(self._count_below(edge) for edge in edges[1:-1]), total]
-        counts = [high - low for low, high in pairwise(below)]
-        descending = self.ranking.order is Order.DESC
-        deciles = [self._score_at(total - 1 - offset if descending else offset) for offset in decile_offsets(total)]
-        return Distribution(edges, counts, deciles)
+    def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
+        return self._see(ranking, lambda keys: keys.distribution(buckets))
 
-    def is_outside(self, user_id: str) -> bool:
-        key = self._held.get(user_id, (0, None))[1]
-        return key is not None and self._offset_of(user_id) is None
+    def count(self, ranking: Ranking) -> int:
+        return self._see(ranking, lambda keys: keys.total)
+
+    def is_outside(self, ranking: Ranking, user_id: str) -> bool:
+        key = self._key_in(ranking, user_id)
+        return key is not None and self._see(ranking, lambda keys: keys.offset_of(key)) is None
 
     def held(self, user_id: str) -> Held | None:
         held = self._held.get(user_id)
@@ -203,156 +198,142 @@ class SortedRanking:
         if not key:
             return Held(version, None, None)
         score, at, _ = decode_key(self.ranking.order, self.ranking.ties, key)
-        return Held(version, score, at)
+        return Held(version, score, at, self._segments.get(user_id, ()))
 
-    def users(self) -> list[str]:
-        return [key[SCORE_BYTES * 2 :].decode() for key in self._keys.islice(0, self.total)]
+    def users(self, ranking: Ranking) -> list[str]:
+        return self._see(ranking, lambda keys: keys.users())
 
-    def __len__(self) -> int:
-        return self.total
+    def segments(self) -> list[str]:
+        return list(self._parts)
 
     # Inside
 
-    def _key_of(self, row: Row) -> bytes | None:
-        if row.standing is None:
+    def _see(self, ranking: Ranking, ask: Callable[[SortedKeys], T]) -> T:
+        """Ask a segment's keys. A guest is among them for as long as this lasts, and nobody else looks meanwhile."""
+        keys = self._world if ranking.segment == GLOBAL else self._parts.get(ranking.segment, self._nobody)
+        guest = ranking.guest
+        if guest is None or self._held.get(guest.user_id, (0, None))[1]:
+            return ask(keys)
+        key = self._guest_key(guest)
+        if self._boundary is not None and key > self._boundary:
+            return ask(keys)
+        keys.add(key)
+        try:
+            return ask(keys)
+        finally:
+            keys.remove(key)
+
+    def _guest_key(self, guest: Guest) -> bytes:
+        return encode_key(self.ranking.order, self.ranking.ties, guest.score, guest.achieved_at, guest.user_id)
+
+    def _key_in(self, ranking: Ranking, user_id: str) -> bytes | None:
+        """The user's key, if it is one of a segment's."""
+        key = self._held.get(user_id, (0, None))[1]
+        if not key and ranking.guest is not None and ranking.guest.user_id == user_id:
+            key = self._guest_key(ranking.guest)
+            return OUTSIDE if self._boundary is not None and key > self._boundary else key
+        if ranking.segment != GLOBAL and ranking.segment not in self._segments.get(user_id, ()):
             return None
-        standing = row.standing
+        return key
+
+    def _key_of(self, row: Row) -> bytes | None:
+        standing = row.ranked
+        if standing is None:
+            return None
         return encode_key(self.ranking.order, self.ranking.ties, standing.score, standing.achieved_at, row.user_id)
 
-    def _put(self, user_id: str, version: int, key: bytes | None) -> None:
+    def _put(self, user_id: str, version: int, key: bytes | None, segments: tuple[str, ...] = ()) -> None:
         old = self._held.get(user_id, (0, None))[1]
         if key is not None and self._boundary is not None and key > self._boundary:
             if self._late is not None:
                 self._late[user_id] = key
             key = OUTSIDE
         self._held[user_id] = (version, key)
+        if segments or user_id in self._segments:
+            self._put_segments(user_id, old, key, segments if key else ())
         if old != key:
             self.revision = next(_revisions)
             if old:
-                self._keys.remove(old)
-                if self._distinct is not None:
-                    self._distinct.remove(old[:SCORE_BYTES])
+                self._world.remove(old)
             if key:
-                self._keys.add(key)
-                if self._distinct is not None:
-                    self._distinct.add(key[:SCORE_BYTES])
+                self._world.add(key)
             self._outside += (key == OUTSIDE) - (old == OUTSIDE)
             if not self._outside:
                 self._boundary = None
 
+    def _put_segments(self, user_id: str, old: bytes | None, key: bytes | None, segments: tuple[str, ...]) -> None:
+        before = self._segments.get(user_id, ())
+        if old == key and before == segments:
+            return
+        self.revision = next(_revisions)
+        for segment in before:
+            assert old, "who has no key is in no segment"
+            part = self._parts[segment]
+            part.remove(old)
+            if not part.keys:
+                del self._parts[segment]
+        for segment in segments:
+            assert key, "who has no key is in no segment"
+            self._parts.setdefault(segment, SortedKeys(self.ranking)).add(key)
+        self._note_segments(user_id, segments)
+
+    def _note_segments(self, user_id: str, segments: tuple[str, ...]) -> None:
+        if segments:
+            self._segments[user_id] = segments
+        else:
+            self._segments.pop(user_id, None)
+
     def _trim(self) -> None:
         capacity = self.ranking.capacity
-        if capacity is None or len(self._keys) <= capacity + 2 * self._reserve:
+        if capacity is None or len(self._world.keys) <= capacity + 2 * self._reserve:
             return
         self._cut(capacity + self._reserve)
-        self._boundary = self._keys[-1]
+        self._boundary = self._world.keys[-1]
 
     def _cut_after(self, key: bytes) -> None:
         """Put outside who is beyond a key: some of them may be held with a row that is not the newest."""
         self._boundary = key if self._boundary is None else min(key, self._boundary)
-        keep = self._keys.bisect_right(self._boundary)
-        if keep < len(self._keys):
+        keep = self._world.keys.bisect_right(self._boundary)
+        if keep < len(self._world.keys):
             self._cut(keep)
             self.revision = next(_revisions)
 
     def _cut(self, keep: int) -> None:
         """Put all but the first `keep` outside."""
-        for key in self._keys[keep:]:
-            user_id = key[SCORE_BYTES * 2 :].decode()
+        for key in self._world.cut(keep):
+            user_id = user_of(key)
             self._held[user_id] = (self._held[user_id][0], OUTSIDE)
             self._outside += 1
             if self._late is not None:
                 self._late[user_id] = key
-            if self._distinct is not None:
-                self._distinct.remove(key[:SCORE_BYTES])
-        del self._keys[keep:]
-
-    def _offset_of(self, user_id: str) -> int | None:
-        key = self._held.get(user_id, (0, None))[1]
-        if not key:
-            return None
-        offset = self._keys.bisect_left(key)
-        return offset if offset < self.total else None
 
     def _rank_of(self, user_id: str, style: RankStyle) -> int | None:
-        offset = self._offset_of(user_id)
-        return None if offset is None else self._rank_at(offset, self._keys[offset], style)
-
-    def _rank_at(self, offset: int, key: bytes, style: RankStyle) -> int:
-        match style:
-            case RankStyle.ORDINAL:
-                return offset + 1
-            case RankStyle.COMPETITION:
-                return self._better(key) + 1
-            case RankStyle.DENSE:
-                if self._distinct is None:
-                    # Only boards that are asked for dense ranks pay for them: O(n), once.
-                    self._distinct = _DistinctScores(self._keys)
-                return self._distinct.rank(key[:SCORE_BYTES])
-
-    def _better(self, key: bytes) -> int:
-        # A score's 8 bytes come before every key that starts with them.
-        return int(self._keys.bisect_left(key[:SCORE_BYTES]))
-
-    def _places(self, start: int, stop: int, style: RankStyle) -> list[Place]:
-        order, ties = self.ranking.order, self.ranking.ties
-        entries: list[tuple[str, float, int]] = []
-        for key in self._keys.islice(start, stop):
-            score, at, user_id = decode_key(order, ties, key)
-            entries.append((user_id, score, at))
-        first = self._rank_at(start, self._keys[start], style) if entries else 0
-        return number_places(entries, start, first, style)
-
-    def _score_at(self, offset: int) -> float:
-        return decode_key(self.ranking.order, self.ranking.ties, self._keys[offset])[0]
-
-    def _count_below(self, score: float) -> int:
-        prefix = encode_score(self.ranking.order, score)
-        total = self.total
-        if self.ranking.order is Order.ASC:
-            return min(total, int(self._keys.bisect_left(prefix)))
-        return total - min(total, int(self._keys.bisect_left(after_score(prefix))))
+        return self._world.rank_of(self._held.get(user_id, (0, None))[1], style)
 
     def _check(self) -> None:
         """Assert every invariant. O(n log n)."""
-        self._keys._check()  # noqa: SLF001 - the library's own self-check
+        self._world._check()  # noqa: SLF001 - one of ours
+        keys = self._world.keys
         inside = {user: key for user, (_, key) in self._held.items() if key}
-        assert sorted(inside.values()) == list(self._keys)
+        assert sorted(inside.values()) == list(keys)
         for user, key in inside.items():
-            assert key[SCORE_BYTES * 2 :].decode() == user
+            assert user_of(key) == user
+        members: dict[str, list[bytes]] = {}
+        for user, segments in self._segments.items():
+            assert segments
+            for segment in segments:
+                members.setdefault(segment, []).append(inside[user])
+        assert {segment: list(part.keys) for segment, part in self._parts.items()} == {
+            segment: sorted(some) for segment, some in members.items()
+        }
+        for part in self._parts.values():
+            part._check()  # noqa: SLF001 - one of ours
+        assert not self._nobody.keys
         outside = sum(key == OUTSIDE for _, key in self._held.values())
         assert outside == self._outside
         assert (self._boundary is None) == (outside == 0)
         if self._boundary is not None:
-            assert not self._keys or self._keys[-1] <= self._boundary
+            assert not keys or keys[-1] <= self._boundary
         capacity = self.ranking.capacity
         assert capacity is not None or outside == 0
-        assert capacity is None or len(self._keys) <= capacity + 2 * self._reserve
-        if self._distinct is not None:
-            assert self._distinct.counts == _DistinctScores(self._keys).counts
-            assert list(self._distinct.prefixes) == sorted(self._distinct.counts)
-
-
-class _DistinctScores:
-    """How many users have each score: what dense ranks count."""
-
-    def __init__(self, keys: Iterable[bytes]) -> None:
-        self.counts = {prefix: sum(1 for _ in same) for prefix, same in groupby(keys, lambda key: key[:SCORE_BYTES])}
-        self.prefixes = SortedList(self.counts)
-
-    def add(self, prefix: bytes) -> None:
-        count = self.counts.get(prefix, 0)
-        if not count:
-            self.prefixes.add(prefix)
-        self.counts[prefix] = count + 1
-
-    def remove(self, prefix: bytes) -> None:
-        count = self.counts[prefix] - 1
-        if count:
-            self.counts[prefix] = count
-        else:
-            del self.counts[prefix]
-            self.prefixes.remove(prefix)
-
-    def rank(self, prefix: bytes) -> int:
-        return int(self.prefixes.bisect_left(prefix)) + 1
+        assert capacity is None or len(keys) <= capacity + 2 * self._reserve

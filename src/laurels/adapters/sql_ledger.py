@@ -1,6 +1,7 @@
 """What every SQL ledger does in Python: boards as columns, events that came before, a fresh fold."""
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 
 from laurels.core.board import Board
 from laurels.core.order import Order, Ties
+from laurels.core.people import Hidden, Kind, Profile, segments_of
 from laurels.core.rewards import Reward
 from laurels.core.scores import Rule, Standing, fold
 from laurels.core.windows import Period, PeriodState, Window
@@ -124,6 +126,34 @@ def need_final(total: int | None) -> int:
     return total
 
 
+HIDDEN = tuple(Hidden)
+
+
+def digest_of(pod_id: str, user_id: str) -> bytes:
+    """What is kept of the name of a user who was erased."""
+    return hashlib.sha256(f"{pod_id}/{user_id}".encode()).digest()
+
+
+def spell_segments(segments: Sequence[str]) -> str | None:
+    return " ".join(segments) or None
+
+
+def spell_circles(circles: Iterable[str]) -> str:
+    """As they stand among the segments of a row."""
+    return " ".join(segments_of([Kind.CIRCLE], None, circles))
+
+
+def read_profile(columns: Iterable[Any]) -> Profile:
+    user_id, display_name, avatar_url, region, region_at, circles = columns
+    named = tuple(circle.partition(":")[2] for circle in circles.split())
+    return Profile(user_id, display_name, avatar_url, region, region_at, named)
+
+
+def hidden_on(board_id: int, hides: Mapping[int, Hidden]) -> Hidden:
+    """Whoever is hidden from all stays so, whatever else was said."""
+    return min((hidden for where, hidden in hides.items() if where in {0, board_id}), default=Hidden.NO)
+
+
 def stale(board: Board) -> Stale:
     return Stale("changed_meanwhile", f"Board {board.uuid!r} was changed a moment ago. Try again.")
 
@@ -143,10 +173,12 @@ def refold_users(
     rows: Iterable[Row],
     bases: Iterable[tuple[int, str, Standing]],
     events: Iterable[tuple[str, float, int]],
+    profiles: Iterable[Profile] = (),
+    hides: Iterable[tuple[str, int, int]] = (),
 ) -> list[Refolded]:
     """The users with their rows in open periods, and what their events say that these should be.
 
-    `bases`: what those events added up to that are not kept any more.
+    `bases`: what those events added up to that are not kept any more. `hides`: users, where, and how.
     """
     stored: dict[str, list[Row]] = {user_id: [] for user_id in users}
     for row in rows:
@@ -159,7 +191,21 @@ def refold_users(
             if period.contains(at):
                 standing = fresh[user_id].get(period.id)
                 fresh[user_id][period.id] = fold(board.rule, board.order, standing, score, at)
-    return [Refolded(user_id, tuple(stored[user_id]), fresh[user_id], periods) for user_id in users]
+    segments = {profile.user_id: profile.segments(board.segments) for profile in profiles}
+    hidden: dict[str, dict[int, Hidden]] = {}
+    for user_id, board_id, how in hides:
+        hidden.setdefault(user_id, {})[board_id] = HIDDEN[how]
+    return [
+        Refolded(
+            user_id,
+            tuple(stored[user_id]),
+            fresh[user_id],
+            periods,
+            segments.get(user_id, ()),
+            hidden_on(board.id, hidden.get(user_id, {})),
+        )
+        for user_id in users
+    ]
 
 
 def _json(value: object) -> str:

@@ -6,11 +6,11 @@ from typing import Any
 from msgspec import Struct
 
 from laurels.core.order import Order, Ties
+from laurels.core.people import GLOBAL
 from laurels.core.rewards import Reward
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Period, PeriodState, Window
 
-GLOBAL = "global"
 DEFAULT_POD = "default"
 DEFAULT_BOARD = "default"
 DEFAULT_GRACE_S = 60
@@ -31,18 +31,42 @@ class RankStyle(StrEnum):
     DENSE = "dense"
 
 
+class Guest(Struct, frozen=True):
+    """A hidden user who is to see themselves where they would stand."""
+
+    user_id: str
+    score: float
+    achieved_at: int
+
+
 class Ranking(Struct, frozen=True):
-    """One sorted list in the index: everybody of a segment in a period."""
+    """One sorted list in the index: everybody of a segment in a period. `guest`: who looks at it, if hidden.
+
+    `keeps_all`: the index holds everybody and shows no more than the capacity, for who is outside one segment's best
+    may be within another's.
+    """
 
     period_id: int
     segment: str
     order: Order
     ties: Ties
     capacity: int | None
+    keeps_all: bool = False
+    guest: Guest | None = None
+
+    @property
+    def reserve(self) -> int:
+        """How many beyond its capacity a ranking holds, so that one who drops out is replaced at once."""
+        if self.capacity is None:
+            return 0
+        return EVERYBODY if self.keeps_all else reserve_of(self.capacity)
+
+
+# More than there can be.
+EVERYBODY = 2**40
 
 
 def reserve_of(capacity: int) -> int:
-    """How many beyond its capacity a ranking holds, so that one who drops out is replaced at once."""
     return min(10_000, max(16, capacity // 4))
 
 
@@ -61,6 +85,7 @@ class Board(Struct, frozen=True, kw_only=True):
     max_score: float | None = None
     public: bool = False
     windows: tuple[Window, ...] = (ALL_TIME,)
+    # Of which kinds the segments are that it ranks.
     segments: tuple[str, ...] = (GLOBAL,)
     start_at: int | None = None
     end_at: int | None = None
@@ -134,8 +159,12 @@ class Board(Struct, frozen=True, kw_only=True):
             return ended_at if period.end is None else period.end
         return min(period.end, ended_at)
 
+    @property
+    def is_segmented(self) -> bool:
+        return len(self.segments) > 1
+
     def ranking(self, period_id: int, segment: str = GLOBAL) -> Ranking:
-        return Ranking(period_id, segment, self.order, self.ties, self.capacity)
+        return Ranking(period_id, segment, self.order, self.ties, self.capacity, self.is_segmented)
 
     @property
     def forgets(self) -> bool:
@@ -143,7 +172,7 @@ class Board(Struct, frozen=True, kw_only=True):
 
         Where scores never get worse, an older row of theirs is outside, too, and can't do harm.
         """
-        if self.capacity is None:
+        if self.capacity is None or self.is_segmented:
             return False
         if self.rule is Rule.INCREMENT:
             rises = self.min_score is not None and self.min_score >= 0

@@ -22,7 +22,6 @@ from laurels.ports.index import (
 )
 from laurels.ports.jobs import JobBook, JobRun
 from laurels.ports.ledger import (
-    Act,
     BoardChange,
     Change,
     Event,
@@ -37,6 +36,7 @@ from laurels.ports.ledger import (
     StoredEvent,
 )
 from laurels.ports.outbox import Message, Outbox, Sender, Webhook
+from laurels.ports.people import Act, Erasure, People, StoredAct, Touched
 from laurels.ports.seasons import Final, Grant, Result, Seasons
 from laurels.ports.spool import Spool
 
@@ -47,6 +47,7 @@ __all__ = [
     "Change",
     "Clock",
     "Distribution",
+    "Erasure",
     "Event",
     "Feed",
     "Final",
@@ -62,6 +63,7 @@ __all__ = [
     "Message",
     "Outbox",
     "Page",
+    "People",
     "Place",
     "Placement",
     "Pod",
@@ -77,6 +79,8 @@ __all__ = [
     "Sender",
     "Spool",
     "Standby",
+    "StoredAct",
     "StoredEvent",
+    "Touched",
     "Webhook",
 ]

@@ -74,6 +74,8 @@ class Held(Struct, frozen=True):
     version: int
     score: float | None
     achieved_at: int | None
+    # Those, beside the world, in which the user is ranked.
+    segments: tuple[str, ...] = ()
 
 
 class Standby(StrEnum):
@@ -130,6 +132,9 @@ class Ranks(Protocol):
 class Index(Ranks, Protocol):
     """Sorted ranks. Holds nothing that the ledger can't give again.
 
+    The rankings of a period (the world's, and one for each segment of its users) are one whole: they are built, applied
+    to and dropped together, by the world's ranking, so a reader never sees a user in two regions. Reads are of one.
+
     A ranking that was not loaded, that is short of entries, or that may have lost some, raises `Unavailable` with the
     code `catching_up` on every read: never a wrong rank. With `index_unavailable` the index can't be reached.
     """
@@ -162,13 +167,18 @@ class Index(Ranks, Protocol):
     async def apply(self, ranking: Ranking, rows: "Sequence[Row]", style: RankStyle, left_out: int = 0) -> Applied:
         """Take over rows, each only if its version is newer than the one held: idempotent, and in any order.
 
+        What the newest row says goes for all segments: who left one, or is hidden, is gone from it with that row.
+
         `left_out`: so many others were not sent, for the rows that were, in their order and to the last one, are
         better and fill a trimmed ranking with its reserve. So nobody who is worse than the last one is ranked.
         A reader sees all of the rows or none. O(log n) a row.
         """
 
     async def drop(self, ranking: Ranking) -> None:
-        """Forget a ranking, which can't be read from now on until it was loaded. Idempotent."""
+        """Forget the rankings of a period, which can't be read until they were loaded. Idempotent."""
+
+    async def forget(self, ranking: Ranking, user_ids: Sequence[str]) -> None:
+        """Let go of users who are not ranked, and of the guard against older rows of theirs: there are none left."""
 
     async def trim(self, ranking: Ranking, *, forget: bool) -> int:
         """Let go of whom a trimmed ranking holds beyond its reserve, and, if so, of all that it knows of those outside.
@@ -202,6 +212,9 @@ class Index(Ranks, Protocol):
 
     async def held(self, ranking: Ranking, user_ids: Sequence[str]) -> list[Held | None]:
         """What is held of each user: for verify."""
+
+    async def segments(self, ranking: Ranking) -> list[str]:
+        """The segments of a period that have somebody: for verify. O(their number)."""
 
     def ranked_users(self, ranking: Ranking) -> AsyncIterator[list[str]]:
         """Every ranked user, in order: for verify. In chunks: of one moment only if the revision stays. O(n)."""

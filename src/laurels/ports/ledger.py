@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from laurels.core.board import Board, Ranking
+from laurels.core.people import Hidden
 from laurels.core.scores import Standing
 from laurels.core.windows import Period, Span
 from laurels.ports.index import Ranks
@@ -14,6 +15,7 @@ from laurels.ports.index import Ranks
 if TYPE_CHECKING:
     from laurels.ports.jobs import JobBook
     from laurels.ports.outbox import Outbox
+    from laurels.ports.people import Act, People
     from laurels.ports.seasons import Seasons
 
 
@@ -32,6 +34,8 @@ class Event(Struct, frozen=True):
     metadata: str | None = None
     # Its sender was told that it is taken: it is stored also where no period takes it any more.
     acknowledged: bool = False
+    # Where the user is, if the sender said so.
+    region: str | None = None
 
     @property
     def is_stored(self) -> bool:
@@ -39,12 +43,22 @@ class Event(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """What a user has in a period. `standing` None: removed; the version still guards against older rows."""
+    """What a user has in a period. `standing` None: removed; the version still guards against older rows.
+
+    `segments`: those, beside the world, in which the user is ranked.
+    """
 
     period_id: int
     user_id: str
     standing: Standing | None
     version: int
+    segments: tuple[str, ...] = ()
+    hidden: Hidden = Hidden.NO
+
+    @property
+    def ranked(self) -> Standing | None:
+        """What the ranks show of it; None: nothing."""
+        return self.standing if self.hidden is Hidden.NO else None
 
 
 class Change(Struct, frozen=True):
@@ -62,13 +76,19 @@ class Recorded(StrEnum):
     SPOOLED = "spooled"
     # No period of the board takes scores of its time any more.
     LATE = "late"
+    # Its user was erased after that time.
+    ERASED = "erased"
 
 
 class Record(Struct, frozen=True):
-    """What the ledger made of one event. `changes`: the user's row in each period of the event's time."""
+    """What the ledger made of one event. `changes`: the user's row in each period of the event's time.
+
+    `moved`: other rows of the user, on any board of the pod, that are others now, for the event told a new region.
+    """
 
     outcome: Recorded
     changes: tuple[Change, ...] = ()
+    moved: tuple[Row, ...] = ()
 
 
 class StoredEvent(Struct, frozen=True):
@@ -93,6 +113,9 @@ class Refolded(Struct, frozen=True):
     fresh: dict[int, Standing]
     # The periods that were open when this was read.
     periods: tuple[Period, ...]
+    # Where the profile says that the user is, and whether somebody hid them.
+    segments: tuple[str, ...] = ()
+    hidden: Hidden = Hidden.NO
 
 
 class Pod(Struct, frozen=True):
@@ -116,15 +139,6 @@ class Key(Struct, frozen=True):
     label: str | None
     digest: bytes
     created_at: int
-
-
-class Act(Struct, frozen=True):
-    """Something a person did to stored scores: kept for ever, with who and when. Unique by `act_id` on a board."""
-
-    act_id: str
-    kind: str
-    by: str
-    at: int
 
 
 class BoardChange(Struct, frozen=True):
@@ -159,6 +173,10 @@ class Ledger(Protocol):
         """Final ranks, rewards, and what else becomes of periods."""
 
     @property
+    def people(self) -> "People":
+        """Profiles, who is hidden, and what was done to scores."""
+
+    @property
     def jobs(self) -> "JobBook":
         """Who does what is to be done once for all servers."""
 
@@ -177,13 +195,15 @@ class Ledger(Protocol):
 
         An event id that the board already has (or that stands earlier in the batch) is a DUPLICATE if user, score,
         given time and metadata are the same, else a CONFLICT; neither changes anything. A new one that no period takes
-        is LATE, and not stored unless it was acknowledged. Every Change shows the row as it was before and as it is
-        after the whole batch, so a score that is shown is one that was committed.
+        is LATE, and not stored unless it was acknowledged; one of before its user was erased is ERASED.
+
+        Every Change shows the row as it was before and as it is after the whole batch, so a score that is shown is one
+        that was committed. A region that an event tells is the user's from its time on, on all boards of the pod.
 
         Stale, and nothing is stored, if one of the boards is no longer as the events have it: its periods decide.
         """
 
-    async def remove_user(self, board: Board, user_id: str, act: Act) -> list[Row]:
+    async def remove_user(self, board: Board, user_id: str, act: "Act") -> list[Row]:
         """Void the user's events on the board and clear the rows of open periods; gives them, with new versions.
 
         NotFound if there is nothing to remove. Idempotent by `act.act_id`: a repetition changes nothing and gives the

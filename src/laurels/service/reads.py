@@ -6,8 +6,9 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from laurels.core.board import GLOBAL, Board, Ranking, RankStyle
+from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.order import encode_key
+from laurels.core.people import GLOBAL
 from laurels.core.windows import Period, PeriodState
 from laurels.errors import Invalid, NotFound, Stale, Unavailable
 from laurels.ports import Clock, Distribution, Found, Ledger, Page, Place, Ranks, Row, StoredEvent

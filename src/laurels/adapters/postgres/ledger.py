@@ -8,6 +8,7 @@ import asyncpg
 from laurels.adapters.postgres import registry, scores
 from laurels.adapters.postgres.jobs import PostgresJobBook
 from laurels.adapters.postgres.outbox import PostgresOutbox
+from laurels.adapters.postgres.people import PostgresPeople
 from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.ranks import PostgresRanks
 from laurels.adapters.postgres.scores import LAST_SEQ, SQL
@@ -28,6 +29,7 @@ class PostgresLedger:
         self._pool = PostgresPool(url, max_connections)
         self._ranks = PostgresRanks(self._pool)
         self.seasons = PostgresSeasons(self._pool)
+        self.people = PostgresPeople(self._pool)
         self.jobs = PostgresJobBook(self._pool)
         self.outbox = PostgresOutbox(self._pool)
 
@@ -77,11 +79,9 @@ class PostgresLedger:
         snapshot = _Snapshot.parse(since)
         # After a restore from a dump, events may carry ids from a time that has not come yet: they are left out.
         end = int(await self._pool.read(lambda c: c.fetchval(SQL["end_of_changes"])))
-        acts = await self._pool.read(
-            lambda c: c.fetch(SQL["changing_acts"], snapshot.unfinished, snapshot.next_id, end)
-        )
-        for start in range(0, len(acts), CHUNK_ROWS):
-            yield await self._rows_of({(board_id, user_id) for board_id, user_id in acts[start : start + CHUNK_ROWS]})
+        touched = await self._pool.scan(lambda c: c.fetch(SQL["touched"], snapshot.unfinished, snapshot.next_id, end))
+        for start in range(0, len(touched), CHUNK_ROWS):
+            yield await self._rows_of({(board, user) for board, user in touched[start : start + CHUNK_ROWS]})
         for query, bounds in (("late_events", (snapshot.unfinished,)), ("new_events", (snapshot.next_id, end))):
             after = (0, 0)
             while found := await self._events_page(query, bounds, after):

@@ -5,10 +5,10 @@
 SELECT * FROM record_events($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::double precision[], $6::bigint[],
                             $7::boolean[], $8::bigint[], $9::text[], $10::boolean[], $11::int[], $12::bigint[],
                             $13::text[], $14::double precision[], $15::text[], $16::bigint[], $17::text[],
-                            $18::double precision[]);
+                            $18::double precision[], $19::text[]);
 
 -- name: remove_user
-SELECT period_id, user_id, score, achieved_at, total::text, moved, version
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version, hidden, segments
 FROM remove_user($1, $2, $3, $4, $5, $6);
 
 -- name: position
@@ -25,12 +25,12 @@ WHERE xact = ANY ($1::bigint[]) AND (xact, seq) > ($2, $3) ORDER BY xact, seq LI
 SELECT xact, seq, board_id, user_id FROM events
 WHERE xact >= $1 AND xact < $2 AND (xact, seq) > ($3, $4) ORDER BY xact, seq LIMIT $5;
 
--- name: changing_acts
-SELECT DISTINCT board_id, user_id FROM acts
-WHERE user_id IS NOT NULL AND (xact = ANY ($1::bigint[]) OR (xact >= $2 AND xact < $3));
+-- name: touched
+SELECT DISTINCT board_id, user_id FROM touches
+WHERE xact = ANY ($1::bigint[]) OR (xact >= $2 AND xact < $3);
 
 -- name: rows_of_users
-SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.moved, s.version
+SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.moved, s.version, s.hidden, s.segments
 FROM unnest($1::bigint[], $2::text[]) AS c (board_id, user_id)
 JOIN periods p ON p.board_id = c.board_id AND p.state IN ('open', 'closed')
 JOIN scores s ON s.period_id = p.id AND s.user_id = c.user_id;
@@ -39,23 +39,25 @@ JOIN scores s ON s.period_id = p.id AND s.user_id = c.user_id;
 SELECT CASE WHEN EXISTS (SELECT FROM facts WHERE name = 'pruned_xact' AND value::bigint >= $1
                          AND value::bigint < pg_snapshot_xmax(pg_current_snapshot())::text::bigint) THEN $2
 ELSE (SELECT count(*) FROM (
-    SELECT FROM events WHERE xact >= $1 AND xact < pg_snapshot_xmax(pg_current_snapshot())::text::bigint LIMIT $2
+    (SELECT FROM events WHERE xact >= $1 AND xact < pg_snapshot_xmax(pg_current_snapshot())::text::bigint LIMIT $2)
+    UNION ALL
+    (SELECT FROM touches WHERE xact >= $1 AND xact < pg_snapshot_xmax(pg_current_snapshot())::text::bigint LIMIT $2)
 ) AS changes) END;
 
 -- name: rows_page
-SELECT period_id, user_id, score, achieved_at, total::text, moved, version FROM scores
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version, hidden, segments FROM scores
 WHERE period_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3;
 
 -- name: count_rows
 SELECT count(*) FROM scores;
 
 -- name: rows_of_user
-SELECT period_id, user_id, score, achieved_at, total::text, moved, version FROM scores
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version, hidden, segments FROM scores
 WHERE period_id = ANY ($1::bigint[]) AND user_id = $2 AND score IS NOT NULL;
 
 -- name: best_rows
-SELECT period_id, user_id, score, achieved_at, total::text, moved, version FROM scores
-WHERE period_id = $1 AND score IS NOT NULL
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version, hidden, segments FROM scores
+WHERE period_id = $1 AND score IS NOT NULL AND hidden = 0
 ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id LIMIT $4;
 
 -- name: user_events
@@ -83,7 +85,7 @@ SELECT user_id FROM (SELECT DISTINCT user_id FROM scores
 ORDER BY user_id LIMIT $3;
 
 -- name: rows_between
-SELECT period_id, user_id, score, achieved_at, total::text, moved, version FROM scores
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version, hidden, segments FROM scores
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id BETWEEN $2 AND $3
 ORDER BY user_id;
 
@@ -91,57 +93,62 @@ ORDER BY user_id;
 SELECT user_id, score, at FROM events
 WHERE board_id = $1 AND user_id BETWEEN $2 AND $3 AND voided_by IS NULL ORDER BY user_id, seq;
 
+-- Ranks straight from the rows: $1 to $3 are the period, the segment, and who looks; then what orders them.
+
 -- name: ranks_total
-SELECT count(*) FROM scores WHERE period_id = $1 AND score IS NOT NULL;
+SELECT count(*) FROM ranked_rows($1, $2, $3);
+
+-- name: ranks_has
+SELECT EXISTS (SELECT FROM ranked_rows($1, $2, $3) WHERE user_id = $4);
 
 -- name: ranks_page
-SELECT user_id, score, achieved_at FROM scores WHERE period_id = $1 AND score IS NOT NULL
-ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id OFFSET $4 LIMIT $5;
+SELECT user_id, score, achieved_at FROM ranked_rows($1, $2, $3)
+ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id OFFSET $6 LIMIT $7;
 
 -- name: ranks_better
-SELECT count(*) FROM scores WHERE period_id = $1 AND score * $2::double precision < $3;
+SELECT count(*) FROM ranked_rows($1, $2, $3) WHERE score * $4::double precision < $5;
 
 -- name: ranks_distinct_better
-SELECT count(DISTINCT score) FROM scores WHERE period_id = $1 AND score * $2::double precision < $3;
+SELECT count(DISTINCT score) FROM ranked_rows($1, $2, $3) WHERE score * $4::double precision < $5;
 
 -- name: ranks_find
 SELECT me.score, me.achieved_at,
-       count(*) FILTER (WHERE (o.score * $2::double precision, o.achieved_at * $3::bigint, o.user_id)
-                            < (me.score * $2::double precision, me.achieved_at * $3::bigint, me.user_id)) AS ahead,
-       count(*) FILTER (WHERE o.score * $2::double precision < me.score * $2::double precision) AS better,
+       count(*) FILTER (WHERE (o.score * $4::double precision, o.achieved_at * $5::bigint, o.user_id)
+                            < (me.score * $4::double precision, me.achieved_at * $5::bigint, me.user_id)) AS ahead,
+       count(*) FILTER (WHERE o.score * $4::double precision < me.score * $4::double precision) AS better,
        count(*) AS total
-FROM scores me JOIN scores o ON o.period_id = me.period_id AND o.score IS NOT NULL
-WHERE me.period_id = $1 AND me.user_id = $4 AND me.score IS NOT NULL
+FROM ranked_rows($1, $2, $3) me CROSS JOIN ranked_rows($1, $2, $3) o
+WHERE me.user_id = $6
 GROUP BY me.score, me.achieved_at, me.user_id;
 
 -- name: ranks_places
 SELECT user_id, score, achieved_at, ordinal, competition, dense FROM (
     SELECT user_id, score, achieved_at,
-           row_number() OVER (ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id) AS ordinal,
-           rank() OVER (ORDER BY score * $2::double precision) AS competition,
-           dense_rank() OVER (ORDER BY score * $2::double precision) AS dense
-    FROM scores WHERE period_id = $1 AND score IS NOT NULL
-) AS ranked WHERE user_id = ANY ($4::text[]);
+           row_number() OVER (ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id) AS ordinal,
+           rank() OVER (ORDER BY score * $4::double precision) AS competition,
+           dense_rank() OVER (ORDER BY score * $4::double precision) AS dense
+    FROM ranked_rows($1, $2, $3)
+) AS ranked WHERE user_id = ANY ($6::text[]);
 
 -- name: ranks_ends
 SELECT min(score) AS low, max(score) AS high, count(*) AS total FROM (
-    SELECT score FROM scores WHERE period_id = $1 AND score IS NOT NULL
-    ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id LIMIT $4
+    SELECT score FROM ranked_rows($1, $2, $3)
+    ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id LIMIT $6
 ) AS ranked;
 
 -- name: ranks_buckets
-SELECT width_bucket(score, $5::double precision[]) AS bucket, count(*) AS users FROM (
-    SELECT score FROM scores WHERE period_id = $1 AND score IS NOT NULL
-    ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id LIMIT $4
+SELECT width_bucket(score, $7::double precision[]) AS bucket, count(*) AS users FROM (
+    SELECT score FROM ranked_rows($1, $2, $3)
+    ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id LIMIT $6
 ) AS ranked GROUP BY 1;
 
 -- name: ranks_deciles
 SELECT score FROM (
     SELECT score, row_number() OVER (ORDER BY score) - 1 AS place FROM (
-    SELECT score FROM scores WHERE period_id = $1 AND score IS NOT NULL
-    ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id LIMIT $4
+    SELECT score FROM ranked_rows($1, $2, $3)
+    ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id LIMIT $6
     ) AS ranked
-) AS placed WHERE place = ANY ($5::bigint[]) ORDER BY place;
+) AS placed WHERE place = ANY ($7::bigint[]) ORDER BY place;
 
 -- name: ledger_id
 SELECT value FROM facts WHERE name = 'ledger_id';
@@ -237,3 +244,37 @@ SELECT coalesce(max(number), 0) FROM migrations;
 
 -- name: insert_migration
 INSERT INTO migrations (number, name) VALUES ($1, $2);
+
+-- name: profiles_between
+SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
+WHERE pod_id = $1 AND user_id BETWEEN $2 AND $3;
+
+-- name: hides_between
+SELECT user_id, board_id, hidden FROM hides WHERE pod_id = $1 AND user_id BETWEEN $2 AND $3;
+
+-- name: rows_of_users_locked
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version, hidden, segments FROM scores
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id = ANY ($2::text[])
+ORDER BY period_id, user_id FOR NO KEY UPDATE;
+
+-- name: bases_of_users
+SELECT period_id, user_id, score, achieved_at, total, moved FROM bases
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id = ANY ($2::text[]);
+
+-- name: events_of_users
+SELECT user_id, score, at FROM events
+WHERE board_id = $1 AND user_id = ANY ($2::text[]) AND voided_by IS NULL ORDER BY user_id, seq;
+
+-- name: refolded_rows
+UPDATE scores AS s
+SET score = f.score, achieved_at = f.achieved_at, total = f.total::numeric, moved = f.moved, version = nextval('versions')
+FROM unnest($1::bigint[], $2::text[], $3::double precision[], $4::bigint[], $5::text[], $6::boolean[])
+    AS f (period_id, user_id, score, achieved_at, total, moved)
+WHERE s.period_id = f.period_id AND s.user_id = f.user_id
+RETURNING s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.moved, s.version, s.hidden, s.segments;
+
+-- name: touch
+INSERT INTO touches (board_id, user_id) SELECT * FROM unnest($1::bigint[], $2::text[]);
+
+-- name: share_board
+SELECT pg_advisory_xact_lock_shared(1279348562, $1::bigint::int);

@@ -41,7 +41,7 @@ class PostgresRanks:
 
     async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
         rows = await self._read(
-            ranking, lambda c: c.fetch(SQL["ranks_places"], ranking.period_id, *signs(ranking), list(user_ids))
+            ranking, lambda c: c.fetch(SQL["ranks_places"], *_of(ranking), *signs(ranking), list(user_ids))
         )
         found = {
             row["user_id"]: Place(row["user_id"], row["score"], row["achieved_at"], row[style.value])
@@ -58,14 +58,19 @@ class PostgresRanks:
 
     async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
         async def read(connection: Connection) -> bool:
-            rows = await connection.fetch(SQL["rows_of_user"], [ranking.period_id], user_id)
+            rows = await connection.fetchval(SQL["ranks_has"], *_of(ranking), user_id)
             return bool(rows) and await _find(connection, ranking, user_id, RankStyle.ORDINAL) is None
 
         return await self._read(ranking, read)
 
 
+def _of(ranking: Ranking) -> tuple[int, str, str | None]:
+    """Whom it ranks: the period, the segment, and who looks at it."""
+    return ranking.period_id, ranking.segment, None if ranking.guest is None else ranking.guest.user_id
+
+
 async def _total(connection: Connection, ranking: Ranking) -> int:
-    total = int(await connection.fetchval(SQL["ranks_total"], ranking.period_id))
+    total = int(await connection.fetchval(SQL["ranks_total"], *_of(ranking)))
     return total if ranking.capacity is None else min(total, ranking.capacity)
 
 
@@ -74,14 +79,14 @@ async def _page(connection: Connection, ranking: Ranking, offset: int, limit: in
     limit = min(limit, total - offset)
     if limit <= 0:
         return Page([], total)
-    rows = await connection.fetch(SQL["ranks_page"], ranking.period_id, *signs(ranking), offset, limit)
+    rows = await connection.fetch(SQL["ranks_page"], *_of(ranking), *signs(ranking), offset, limit)
     entries = [(user_id, score, achieved_at) for user_id, score, achieved_at in rows]
     first = await _rank(connection, ranking, entries[0][1], offset, style)
     return Page(number_places(entries, offset, first, style), total)
 
 
 async def _find(connection: Connection, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
-    row = await connection.fetchrow(SQL["ranks_find"], ranking.period_id, *signs(ranking), user_id)
+    row = await connection.fetchrow(SQL["ranks_find"], *_of(ranking), *signs(ranking), user_id)
     if row is None or (ranking.capacity is not None and row["ahead"] >= ranking.capacity):
         return None
     total = row["total"] if ranking.capacity is None else min(row["total"], ranking.capacity)
@@ -94,12 +99,12 @@ async def _rank(connection: Connection, ranking: Ranking, score: float, offset: 
         return offset + 1
     query = SQL["ranks_better" if style is RankStyle.COMPETITION else "ranks_distinct_better"]
     sign, _ = signs(ranking)
-    return int(await connection.fetchval(query, ranking.period_id, sign, score * sign)) + 1
+    return int(await connection.fetchval(query, *_of(ranking), sign, score * sign)) + 1
 
 
 async def _distribution(connection: Connection, ranking: Ranking, buckets: int) -> Distribution:
     """Counted by the database: there may be as many scores as users."""
-    ranked = (ranking.period_id, *signs(ranking), ranking.capacity)
+    ranked = (*_of(ranking), *signs(ranking), ranking.capacity)
     (ends,) = await connection.fetch(SQL["ranks_ends"], *ranked)
     low, high, total = ends
     if not total:

@@ -10,7 +10,15 @@ import asyncpg
 
 from laurels.adapters.postgres.pool import Connection
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import compare, nothing_to_remove, read_period, refold_users, stale
+from laurels.adapters.sql_ledger import (
+    HIDDEN,
+    compare,
+    nothing_to_remove,
+    read_period,
+    read_profile,
+    refold_users,
+    stale,
+)
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Order, Ties
 from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, spell_total
@@ -55,18 +63,68 @@ async def record(connection: Connection, events: Sequence[Event]) -> list[Record
         [event.at for _, _, event in places],
         [event.board.rule.value for _, _, event in places],
         [1.0 if event.board.order is Order.ASC else -1.0 for _, _, event in places],
+        [event.region for event in events],
     )
     outcomes: dict[int, Recorded] = {}
     changes: dict[int, list[Change]] = {}
+    moved: dict[str, list[Row]] = {}
     for columns in found:
-        number, accepted, *old = columns[:7]
+        number, accepted, erased, *old = columns[:8]
+        if not number:
+            moved.setdefault(old[0], []).extend(read_rows([(columns[8], old[0], *columns[14:21])]))
+            continue
         event = events[number - 1]
+        if erased:
+            outcomes[number], changes[number] = Recorded.ERASED, []
+            continue
         # A new event that is not to be stored has none before it.
         before = Recorded.LATE if old[0] is None else compare(event, *old)
         outcomes[number] = Recorded.ACCEPTED if accepted else before
-        change = _change(columns[7], event.user_id, columns[8:13], columns[13:18])
+        change = _change(columns[8], event.user_id, columns[9:14], columns[14:21])
         changes.setdefault(number, []).extend([] if change is None else [change])
-    return [Record(outcomes[number], tuple(changes[number])) for number in range(1, len(events) + 1)]
+    return [
+        Record(outcomes[number], tuple(changes[number]), _others(event, moved, changes[number]))
+        for number, event in enumerate(events, 1)
+    ]
+
+
+def _others(event: Event, moved: dict[str, list[Row]], changes: Sequence[Change]) -> tuple[Row, ...]:
+    if event.region is None or not moved:
+        return ()
+    own = {change.row.period_id for change in changes}
+    return tuple(row for row in moved.get(event.user_id, ()) if row.period_id not in own)
+
+
+async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[str], rows: Sequence[Row]) -> list[Row]:
+    """Fold what counts of some users' events anew; `rows`: theirs in open periods, locked. Gives those that changed."""
+    asked = (board.id, list(user_ids))
+    periods = tuple(read_period(columns) for columns in await connection.fetch(SQL["open_periods_of"], board.id))
+    bases = read_bases(await connection.fetch(SQL["bases_of_users"], *asked))
+    events = await connection.fetch(SQL["events_of_users"], *asked)
+    refolded = refold_users(
+        board, periods, user_ids, rows, bases, ((user_id, score, at) for user_id, score, at in events)
+    )
+    changed = [
+        (row.period_id, user.user_id, user.fresh.get(row.period_id))
+        for user in refolded
+        for row in user.rows
+        if user.fresh.get(row.period_id) != row.standing
+    ]
+    if not changed:
+        return []
+    increments = board.rule is Rule.INCREMENT
+    written = await connection.fetch(
+        SQL["refolded_rows"],
+        [period_id for period_id, _, _ in changed],
+        [user_id for _, user_id, _ in changed],
+        [fresh and fresh.score for _, _, fresh in changed],
+        [fresh and fresh.achieved_at for _, _, fresh in changed],
+        [(fresh.total or exact_text(fresh.score)) if fresh and increments else None for _, _, fresh in changed],
+        [fresh is not None and fresh.moved for _, _, fresh in changed],
+    )
+    users = sorted({user_id for _, user_id, _ in changed})
+    await connection.execute(SQL["touch"], [board.id] * len(users), users)
+    return read_rows(written)
 
 
 async def _fetch_stale(connection: Connection, events: Sequence[Event], statement: str, *values: Any) -> list[Any]:
@@ -101,7 +159,19 @@ async def refold(connection: Connection, board: Board, after: str, limit: int) -
     rows = read_rows(await connection.fetch(SQL["rows_between"], *between))
     bases = read_bases(await connection.fetch(SQL["bases_between"], *between))
     events = await connection.fetch(SQL["events_between"], *between)
-    return refold_users(board, periods, users, rows, bases, ((user_id, score, at) for user_id, score, at in events))
+    of_pod = (board.pod_id, users[0], users[-1])
+    profiles = await connection.fetch(SQL["profiles_between"], *of_pod) if board.is_segmented else []
+    hides = await connection.fetch(SQL["hides_between"], *of_pod)
+    return refold_users(
+        board,
+        periods,
+        users,
+        rows,
+        bases,
+        ((user_id, score, at) for user_id, score, at in events),
+        map(read_profile, profiles),
+        ((user_id, board_id, hidden) for user_id, board_id, hidden in hides),
+    )
 
 
 async def need_live(connection: Connection, period_id: int) -> None:
@@ -119,8 +189,15 @@ def read_bases(found: Iterable[Any]) -> list[tuple[int, str, Standing]]:
 
 def read_rows(found: Iterable[Any]) -> list[Row]:
     return [
-        Row(period_id, user_id, _standing(score, achieved_at, total, moved), version)
-        for period_id, user_id, score, achieved_at, total, moved, version in found
+        Row(
+            period_id,
+            user_id,
+            _standing(score, achieved_at, total, moved),
+            version,
+            () if segments is None else tuple(segments.split()),
+            HIDDEN[hidden],
+        )
+        for period_id, user_id, score, achieved_at, total, moved, version, hidden, segments in found
     ]
 
 
@@ -130,11 +207,11 @@ def read_events(found: Iterable[Any]) -> list[StoredEvent]:
 
 def _change(period_id: int | None, user_id: str, before: Sequence[Any], after: Sequence[Any]) -> Change | None:
     """`before` without a version: nothing was added, so the row was what it is. Version 0: it was made just now."""
-    *after_standing, after_version = after
+    after_version = after[4]
     *before_standing, before_version = before
     if period_id is None or after_version is None:
         return None
-    row = Row(period_id, user_id, _standing(*after_standing), after_version)
+    (row,) = read_rows([(period_id, user_id, *after)])
     if before_version is None:
         return Change(row, row)
     return Change(row, Row(period_id, user_id, _standing(*before_standing), before_version) if before_version else None)

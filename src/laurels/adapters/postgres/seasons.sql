@@ -15,7 +15,7 @@ WHERE board_id = $1 AND ($2::text IS NULL OR window_name = $2) AND (coalesce(sta
 ORDER BY coalesce(start_at, 0) DESC, id DESC LIMIT $5;
 
 -- name: count_ranked
-SELECT count(*) FROM scores WHERE period_id = $1 AND score IS NOT NULL;
+SELECT count(*) FROM scores WHERE period_id = $1 AND score IS NOT NULL AND hidden = 0;
 
 -- name: last_place
 SELECT coalesce(max(place), 0) FROM finals WHERE period_id = $1;
@@ -101,7 +101,8 @@ WHERE seq > $1 ORDER BY seq LIMIT $2;
 SELECT seq, voided_by IS NOT NULL AS voided FROM events WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE;
 
 -- name: latest_act
-SELECT max(at) FROM acts WHERE board_id = $1;
+SELECT max(at) FROM acts
+WHERE board_id = $1 OR (board_id = 0 AND pod_id = (SELECT pod_id FROM boards WHERE id = $1));
 
 -- name: delete_event
 DELETE FROM events WHERE seq = ANY ($1::bigint[]);

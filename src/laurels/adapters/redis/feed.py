@@ -71,7 +71,7 @@ class RedisFeed:
     # Inside
 
     def _channel(self, topic: str) -> str:
-        """The topic `ranking/PERIOD/SEGMENT` is published by the index itself, in the slot of that ranking."""
+        """The topic `ranking/PERIOD` is published by the index itself, in the slot of that period."""
         kind, _, name = topic.partition("/")
         if kind == "ranking":
             return f"laurels:{{{self._ledger_id}/{name}}}:feed"

@@ -11,7 +11,7 @@ import msgspec
 
 from laurels.adapters.numbering import number_places
 from laurels.adapters.redis.connection import Answer, RedisConnection, Script
-from laurels.core.board import Ranking, RankStyle, reserve_of
+from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import bucket_edges
 from laurels.core.order import Order, Ties
 from laurels.errors import Unavailable
@@ -36,7 +36,7 @@ LIST_USERS = 10_000
 STATES = 500
 CLAIM_MS = 10_000
 LIVE_KEYS = 5
-READS = {"around", "ends", "held", "is_outside", "places", "revision", "spread", "state", "top"}
+READS = {"around", "ends", "held", "is_outside", "places", "revision", "segments", "spread", "state", "top"}
 LOOKS = 20
 
 _STYLES = {RankStyle.ORDINAL: b"o", RankStyle.COMPETITION: b"c", RankStyle.DENSE: b"d"}
@@ -48,7 +48,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class _Keys(NamedTuple):
-    """The names that belong to a ranking. They share what is in braces, and so a cluster's slot."""
+    """The names that belong to a period. They share what is in braces, and so a cluster's slot."""
 
     tag: str
     names: tuple[bytes, ...]
@@ -61,13 +61,14 @@ class RedisIndex:
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
         self._ledger_id = ""
-        self._keys: dict[tuple[int, str], _Keys] = {}
+        # By period.
+        self._keys: dict[int, _Keys] = {}
         self._scripts = {
             name: Script(name)
             for name in (
                 "apply", "around", "begin_build", "begin_refill", "build", "confirm", "drop", "ends", "finish_build",
-                "give_up_build", "held", "is_outside", "places", "refill", "revision", "spread", "state", "top",
-                "trim", "want_dense",
+                "forget", "give_up_build", "held", "is_outside", "places", "refill", "revision", "segments", "spread",
+                "state", "top", "trim", "want_dense",
             )
         }  # fmt: skip
 
@@ -92,14 +93,13 @@ class RedisIndex:
     ) -> None:
         build_id = secrets.token_hex(8)
         capacity = ranking.capacity
-        reserve = reserve_of(capacity) if capacity else 0
         status, *_ = await self._run(
             ranking,
             "begin_build",
             build_id,
             CLAIM_MS,
             "" if capacity is None else capacity,
-            reserve,
+            ranking.reserve,
             "any" if replacing is None else replacing,
         )
         if status == b"busy":
@@ -126,8 +126,14 @@ class RedisIndex:
         return Applied([Placement(*ranks) for ranks in zip(before, after, strict=True)], bool(short))
 
     async def drop(self, ranking: Ranking) -> None:
-        await self._run(ranking, "drop")
-        self._keys.pop((ranking.period_id, ranking.segment), None)
+        more = True
+        while more:
+            # Segment by segment, so that nobody waits for all of them.
+            _, more = await self._run(ranking, "drop")
+        self._keys.pop(ranking.period_id, None)
+
+    async def forget(self, ranking: Ranking, user_ids: Sequence[str]) -> None:
+        await self._run(ranking, "forget", _pack(list(user_ids)))
 
     async def trim(self, ranking: Ranking, *, forget: bool) -> int:
         gone, cursor = 0, "0"
@@ -170,11 +176,11 @@ class RedisIndex:
     # Reads
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
-        total, first, page = await self._read(ranking, "top", offset, limit, _STYLES[style])
+        total, first, page = await self._look(ranking, "top", offset, limit, _STYLES[style])
         return Page(number_places(_entries(ranking, page), offset, first, style), total)
 
     async def revision(self, ranking: Ranking) -> Hashable:
-        (revision,) = await self._read(ranking, "revision")
+        (revision,) = await self._look(ranking, "revision")
         return bytes(revision)
 
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
@@ -189,7 +195,7 @@ class RedisIndex:
         return None if found is None else found[0]
 
     async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
-        (found,) = await self._read(ranking, "places", _pack(list(user_ids)), _STYLES[style])
+        (found,) = await self._look(ranking, "places", _pack(list(user_ids)), _STYLES[style])
         return [
             None if each is None else Place(user_id, _score(ranking, each[1]), _time(ranking, each[2]), each[0])
             for user_id, each in zip(user_ids, found, strict=True)
@@ -198,12 +204,13 @@ class RedisIndex:
     async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
         """The ends first, then the rest, as of one moment if the ends are still the same then."""
         for _ in range(LOOKS):
-            total, *ends = await self._read(ranking, "ends")
+            total, *ends = await self._look(ranking, "ends")
             if not total:
                 return Distribution([], [], [])
             first, last = (_score(ranking, end) for end in ends)
             edges = bucket_edges(min(first, last), max(first, last), buckets)
-            status, *rest = await self._ask(ranking, "spread", *ends, _pack(_bounds(ranking, edges)), ranking.order)
+            bounds = _pack(_bounds(ranking, edges))
+            status, *rest = await self._ask(ranking, "spread", *ends, bounds, ranking.order, *_view(ranking))
             if status == b"moved":
                 continue
             _need_ok(status)
@@ -215,11 +222,11 @@ class RedisIndex:
         raise Unavailable("catching_up", "This ranking changes too fast for a distribution. Try again.")
 
     async def count(self, ranking: Ranking) -> int:
-        total, *_ = await self._read(ranking, "top", 0, 0, b"o")
+        total, *_ = await self._look(ranking, "top", 0, 0, b"o")
         return int(total)
 
     async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
-        (outside,) = await self._read(ranking, "is_outside", user_id)
+        (outside,) = await self._look(ranking, "is_outside", user_id)
         return bool(outside)
 
     async def held(self, ranking: Ranking, user_ids: Sequence[str]) -> list[Held | None]:
@@ -227,6 +234,16 @@ class RedisIndex:
             return []
         (found,) = await self._read(ranking, "held", _pack(list(user_ids)))
         return [None if each is None else _held(ranking, *each) for each in found]
+
+    async def segments(self, ranking: Ranking) -> list[str]:
+        found: set[str] = set()
+        cursor = "0"
+        while True:
+            following, some = await self._read(ranking, "segments", cursor)
+            found |= {segment.decode() for segment in some}
+            cursor = following.decode()
+            if cursor == "0":
+                return list(found)
 
     async def ranked_users(self, ranking: Ranking) -> AsyncIterator[list[str]]:
         offset = 0
@@ -241,13 +258,12 @@ class RedisIndex:
     # Inside
 
     def _keys_of(self, ranking: Ranking) -> _Keys:
-        name = (ranking.period_id, ranking.segment)
-        keys = self._keys.get(name)
+        keys = self._keys.get(ranking.period_id)
         if keys is None:
-            tag = f"{self._ledger_id}/{ranking.period_id}/{ranking.segment}"
+            tag = f"{self._ledger_id}/{ranking.period_id}"
             parts = ("meta", "z", "h", "d", "n", "late", "b:z", "b:h", "b:d", "b:n")
             names = tuple(f"laurels:{{{tag}}}:{part}".encode() for part in parts)
-            keys = self._keys[name] = _Keys(tag, names, names[:LIVE_KEYS], f"laurels:{{{tag}}}:feed")
+            keys = self._keys[ranking.period_id] = _Keys(tag, names, names[:LIVE_KEYS], f"laurels:{{{tag}}}:feed")
         return keys
 
     @property
@@ -270,6 +286,10 @@ class RedisIndex:
             raise Unavailable("catching_up", "Dense ranks of this ranking are being prepared.")
         return answer
 
+    async def _look(self, ranking: Ranking, script: str, *args: Any) -> Answer:
+        """A read of one segment, as somebody sees it."""
+        return await self._read(ranking, script, *args, *_view(ranking))
+
     async def _read(self, ranking: Ranking, script: str, *args: Any) -> Answer:
         status, *rest = await self._ask(ranking, script, *args)
         _need_ok(status)
@@ -278,7 +298,7 @@ class RedisIndex:
     async def _around(
         self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle
     ) -> tuple[Page, int] | None:
-        status, *rest = await self._ask(ranking, "around", user_id, above, below, _STYLES[style])
+        status, *rest = await self._ask(ranking, "around", user_id, above, below, _STYLES[style], *_view(ranking))
         if status == b"nobody":
             return None
         _need_ok(status)
@@ -333,20 +353,35 @@ def _state(answer: Answer | BaseException) -> IndexState:
 
 
 def _pack_rows(ranking: Ranking, rows: Sequence[Row]) -> tuple[bytes, bytes]:
-    """Users, versions and scores; and the times, 8 bytes each, that sort as the ranking's ties do."""
+    """Users, versions, scores and segments; and the times, 8 bytes each, that sort as the ranking's ties do."""
     negate = ranking.order is Order.DESC
     flip = _ALL if ranking.ties is Ties.LATEST else 0
-    packed: list[tuple[str, int, float | bool]] = []
+    packed: list[tuple[str, int, float | bool] | tuple[str, int, float, str]] = []
     times = bytearray()
     for row in rows:
-        standing = row.standing
+        standing = row.ranked
         if standing is None:
             packed.append((row.user_id, row.version, False))
             times += NO_TIME
         else:
-            packed.append((row.user_id, row.version, 0.0 - standing.score if negate else standing.score))
+            score = 0.0 - standing.score if negate else standing.score
+            if row.segments:
+                packed.append((row.user_id, row.version, score, " ".join(row.segments)))
+            else:
+                packed.append((row.user_id, row.version, score))
             times += _TIME.pack((standing.achieved_at + _SIGN) ^ flip)
     return _pack(packed), bytes(times)
+
+
+def _view(ranking: Ranking) -> tuple[str, bytes]:
+    """The segment that is read, and the guest: the time, then score and user."""
+    guest = ranking.guest
+    if guest is None:
+        return ranking.segment, b""
+    score = 0.0 - guest.score if ranking.order is Order.DESC else guest.score
+    flip = _ALL if ranking.ties is Ties.LATEST else 0
+    time = _TIME.pack((guest.achieved_at + _SIGN) ^ flip)
+    return ranking.segment, time + f"{score!r} {guest.user_id}".encode()
 
 
 def _score(ranking: Ranking, text: bytes) -> float:
@@ -373,7 +408,8 @@ def _bounds(ranking: Ranking, edges: Sequence[float]) -> list[str]:
     return [repr(0.0 - edge) for edge in edges[1:-1]]
 
 
-def _held(ranking: Ranking, tag: bytes, version: int, score: bytes | None = None, prefix: bytes = b"") -> Held:
-    if tag != b"=" or score is None:
+def _held(ranking: Ranking, tag: bytes, version: int, *ranked: bytes) -> Held:
+    if tag != b"=":
         return Held(version, None, None)
-    return Held(version, _score(ranking, score), _time(ranking, prefix))
+    score, prefix, segments = ranked
+    return Held(version, _score(ranking, score), _time(ranking, prefix), tuple(segments.decode().split()))

@@ -9,6 +9,7 @@ from laurels.adapters.sql_files import Migration, load_migrations
 from laurels.adapters.sqlite import registry, scores
 from laurels.adapters.sqlite.jobs import SqliteJobBook
 from laurels.adapters.sqlite.outbox import SqliteOutbox
+from laurels.adapters.sqlite.people import SqlitePeople
 from laurels.adapters.sqlite.seasons import SqliteSeasons
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board, Ranking
@@ -31,6 +32,7 @@ class SqliteLedger:
         self._lock = FileLock(path.with_suffix(".lock"))
         self._threads = SqliteThreads(path)
         self.seasons = SqliteSeasons(self._threads)
+        self.people = SqlitePeople(self._threads)
         self.jobs = SqliteJobBook(self._threads)
         self.outbox = SqliteOutbox(self._threads)
 
@@ -174,8 +176,11 @@ def _migrate(connection: sqlite3.Connection) -> list[str]:
             f"The ledger was written by a newer Laurels (schema {done}, this one knows {migrations[-1].number}).",
         )
     missing = [migration for migration in migrations if migration.number > done]
+    # A table that others refer to can be made anew only without it, and it can't be changed within a transaction.
+    connection.execute("PRAGMA foreign_keys = OFF")
     for migration in missing:
         _apply(connection, migration)
+    connection.execute("PRAGMA foreign_keys = ON")
     return [migration.name for migration in missing]
 
 

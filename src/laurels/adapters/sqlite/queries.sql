@@ -9,11 +9,11 @@ ON CONFLICT (board_id, event_id) DO NOTHING;
 SELECT user_id, score, at, stamped, metadata FROM events WHERE board_id = ? AND event_id = ?;
 
 -- name: find_row
-SELECT score, achieved_at, total, moved, version FROM scores WHERE period_id = ? AND user_id = ?;
+SELECT score, achieved_at, total, moved, version, hidden, segments FROM scores WHERE period_id = ? AND user_id = ?;
 
 -- name: put_row
-INSERT INTO scores (period_id, user_id, score, achieved_at, total, moved, version)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO scores (period_id, user_id, score, achieved_at, total, moved, version, hidden, segments)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (period_id, user_id) DO UPDATE SET
     score = excluded.score, achieved_at = excluded.achieved_at, total = excluded.total,
     moved = excluded.moved, version = excluded.version;
@@ -25,7 +25,7 @@ UPDATE counters SET value = value + ? WHERE name = 'version' RETURNING value;
 SELECT value FROM counters WHERE name = 'version';
 
 -- name: changed_rows
-SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+SELECT period_id, user_id, score, achieved_at, total, moved, version, hidden, segments FROM scores
 WHERE version >= ? ORDER BY version LIMIT ?;
 
 -- name: count_changed
@@ -41,31 +41,31 @@ SELECT value FROM counters WHERE name = 'registry';
 UPDATE counters SET value = value + 1 WHERE name = 'registry';
 
 -- name: rows_page
-SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+SELECT period_id, user_id, score, achieved_at, total, moved, version, hidden, segments FROM scores
 WHERE period_id = ? AND user_id > ? ORDER BY user_id LIMIT ?;
 
 -- name: count_rows
 SELECT count(*) FROM scores;
 
 -- name: rows_of_user
-SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+SELECT period_id, user_id, score, achieved_at, total, moved, version, hidden, segments FROM scores
 WHERE period_id IN (SELECT value FROM json_each(?)) AND user_id = ?;
 
 -- name: best_rows_desc_earliest
-SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
-WHERE period_id = ? AND score IS NOT NULL ORDER BY score DESC, achieved_at, user_id LIMIT ?;
+SELECT period_id, user_id, score, achieved_at, total, moved, version, hidden, segments FROM scores
+WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score DESC, achieved_at, user_id LIMIT ?;
 
 -- name: best_rows_desc_latest
-SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
-WHERE period_id = ? AND score IS NOT NULL ORDER BY score DESC, achieved_at DESC, user_id LIMIT ?;
+SELECT period_id, user_id, score, achieved_at, total, moved, version, hidden, segments FROM scores
+WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score DESC, achieved_at DESC, user_id LIMIT ?;
 
 -- name: best_rows_asc_earliest
-SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
-WHERE period_id = ? AND score IS NOT NULL ORDER BY score, achieved_at, user_id LIMIT ?;
+SELECT period_id, user_id, score, achieved_at, total, moved, version, hidden, segments FROM scores
+WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score, achieved_at, user_id LIMIT ?;
 
 -- name: best_rows_asc_latest
-SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
-WHERE period_id = ? AND score IS NOT NULL ORDER BY score, achieved_at DESC, user_id LIMIT ?;
+SELECT period_id, user_id, score, achieved_at, total, moved, version, hidden, segments FROM scores
+WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score, achieved_at DESC, user_id LIMIT ?;
 
 -- name: user_events
 SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL, metadata, stamped FROM events
@@ -92,7 +92,7 @@ SELECT user_id FROM (SELECT DISTINCT user_id FROM scores
 ORDER BY user_id LIMIT :limit;
 
 -- name: rows_between
-SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+SELECT period_id, user_id, score, achieved_at, total, moved, version, hidden, segments FROM scores
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open') AND user_id BETWEEN ? AND ?
 ORDER BY user_id;
 
@@ -101,14 +101,20 @@ SELECT user_id, score, at FROM events
 WHERE board_id = ? AND user_id BETWEEN ? AND ? AND voided_by IS NULL ORDER BY user_id, seq;
 
 -- name: insert_act
-INSERT INTO acts (board_id, act_id, kind, user_id, by_key, at) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (board_id, act_id) DO NOTHING RETURNING id;
+INSERT INTO acts (pod_id, board_id, act_id, kind, user_id, by_key, at, reason, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (pod_id, board_id, act_id) DO NOTHING RETURNING id;
 
 -- name: void_user_events
 UPDATE events SET voided_by = ? WHERE board_id = ? AND user_id = ? AND voided_by IS NULL;
 
+-- name: count_act
+UPDATE acts SET events = events + ? WHERE id = ?;
+
+-- name: end_act
+UPDATE acts SET done_at = ? WHERE id = ?;
+
 -- name: board_rows_of_user
-SELECT period_id, user_id, score, achieved_at, total, moved, version FROM scores
+SELECT period_id, user_id, score, achieved_at, total, moved, version, hidden, segments FROM scores
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open') AND user_id = ?;
 
 -- name: insert_pod
@@ -177,3 +183,52 @@ WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open'
 
 -- name: delete_bases
 DELETE FROM bases WHERE user_id = ? AND period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open');
+
+-- name: anybody_erased
+SELECT 1 FROM erased LIMIT 1;
+
+-- name: erased_at
+SELECT at FROM erased WHERE pod_id = ? AND digest = ?;
+
+-- name: find_profile
+SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles WHERE pod_id = ? AND user_id = ?;
+
+-- name: profiles_between
+SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
+WHERE pod_id = ? AND user_id BETWEEN ? AND ?;
+
+-- name: put_region
+INSERT INTO profiles (pod_id, user_id, region, region_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (pod_id, user_id) DO UPDATE SET region = excluded.region, region_at = excluded.region_at;
+
+-- name: hides
+SELECT board_id, hidden FROM hides WHERE pod_id = ? AND user_id = ?;
+
+-- name: hides_between
+SELECT user_id, board_id, hidden FROM hides WHERE pod_id = ? AND user_id BETWEEN ? AND ?;
+
+-- name: rows_to_move
+SELECT b.segments, s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.moved, s.version, s.hidden, s.segments
+FROM boards b JOIN periods p ON p.board_id = b.id AND p.state = 'open'
+JOIN scores s ON s.period_id = p.id AND s.user_id = ?
+WHERE b.pod_id = ? AND b.segments <> '["global"]';
+
+-- name: move_row
+UPDATE scores SET segments = ?, version = ? WHERE period_id = ? AND user_id = ?;
+
+-- name: hide_row
+UPDATE scores SET hidden = ?, version = ? WHERE period_id = ? AND user_id = ?;
+
+-- name: rows_of_users
+SELECT period_id, user_id, score, achieved_at, total, moved, version, hidden, segments FROM scores
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open')
+  AND user_id IN (SELECT value FROM json_each(?));
+
+-- name: bases_of_users
+SELECT period_id, user_id, score, achieved_at, total, moved FROM bases
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open')
+  AND user_id IN (SELECT value FROM json_each(?));
+
+-- name: events_of_users
+SELECT user_id, score, at FROM events
+WHERE board_id = ? AND user_id IN (SELECT value FROM json_each(?)) AND voided_by IS NULL ORDER BY user_id, seq;

@@ -53,11 +53,12 @@ CREATE TABLE periods (
     name        TEXT NOT NULL,
     start_at    INTEGER,
     end_at      INTEGER,
-    state       TEXT NOT NULL DEFAULT 'open',  -- open, closed, frozen, pruned
+    state       TEXT NOT NULL DEFAULT 'open',  -- open, closed, frozen, pruned; refreezing, superseded
     terms       TEXT,                          -- JSON: what the final ranks are made with, from `closed` on
     total_users INTEGER,
     frozen_at   INTEGER,
     swept       INTEGER NOT NULL DEFAULT 0,    -- 1: its rows in `scores` are gone, for `finals` stands in their place
+    replaces    INTEGER,                       -- the period whose final ranks it sets right
     UNIQUE (board_id, name)
 ) STRICT;
 
@@ -83,6 +84,7 @@ CREATE TABLE events (
 CREATE INDEX events_by_user ON events (board_id, user_id);
 -- Events that were ahead of the server's clock when they came: the only ones that can lie beyond a reset moved to now.
 CREATE INDEX events_ahead ON events (board_id, at) WHERE at > received_at;
+CREATE INDEX events_voided ON events (voided_by) WHERE voided_by IS NOT NULL;
 
 -- The fold of a user's events in a period. score NULL: removed; the version stays as a guard.
 CREATE TABLE scores (
@@ -93,20 +95,64 @@ CREATE TABLE scores (
     total       TEXT,              -- exact decimal sum where `score` is not that number
     moved       INTEGER NOT NULL,  -- increment: 1 once an event other than 0 was counted
     version     INTEGER NOT NULL,
+    hidden      INTEGER NOT NULL DEFAULT 0,  -- 1: left out of the ranks; 2: of all but the user's own view
+    segments    TEXT,              -- those, beside the world, that the user is in: `region:eu circle:a`
     PRIMARY KEY (period_id, user_id)
 ) STRICT, WITHOUT ROWID;
 
--- What people did to stored scores: who, what, when.
+-- What people did to stored scores: who, what, when, why. board_id 0: all boards of the pod.
 CREATE TABLE acts (
-    id       INTEGER PRIMARY KEY,
-    board_id INTEGER NOT NULL REFERENCES boards (id),
-    act_id   TEXT NOT NULL,
-    kind     TEXT NOT NULL,
-    user_id  TEXT,
-    by_key   TEXT NOT NULL,
-    at       INTEGER NOT NULL,
-    UNIQUE (board_id, act_id)
+    id        INTEGER PRIMARY KEY,
+    pod_id    TEXT NOT NULL REFERENCES pods (pod_id),
+    board_id  INTEGER NOT NULL,
+    act_id    TEXT NOT NULL,
+    kind      TEXT NOT NULL,
+    user_id   TEXT,
+    by_key    TEXT NOT NULL,
+    at        INTEGER NOT NULL,
+    reason    TEXT,
+    detail    TEXT,     -- JSON object
+    events    INTEGER NOT NULL DEFAULT 0,
+    done_at   INTEGER,  -- NULL: it is going on
+    undone_by INTEGER,
+    UNIQUE (pod_id, board_id, act_id)
 ) STRICT;
+
+CREATE INDEX acts_of_board ON acts (board_id, at);
+CREATE INDEX acts_unfinished ON acts (at) WHERE done_at IS NULL;
+CREATE INDEX acts_of_user ON acts (user_id);
+
+-- What a pod knows of a user. `circles` is as it stands in `scores.segments`.
+CREATE TABLE profiles (
+    pod_id       TEXT NOT NULL REFERENCES pods (pod_id),
+    user_id      TEXT NOT NULL,
+    display_name TEXT,
+    avatar_url   TEXT,
+    region       TEXT,
+    region_at    INTEGER NOT NULL DEFAULT 0,  -- an older word on the region changes nothing
+    circles      TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (pod_id, user_id)
+) STRICT, WITHOUT ROWID;
+
+-- Who is hidden, for rows that are made later. board_id 0: on all boards of the pod.
+CREATE TABLE hides (
+    pod_id   TEXT NOT NULL REFERENCES pods (pod_id),
+    user_id  TEXT NOT NULL,
+    board_id INTEGER NOT NULL,
+    hidden   INTEGER NOT NULL,
+    PRIMARY KEY (pod_id, user_id, board_id)
+) STRICT, WITHOUT ROWID;
+
+-- Whose events of an earlier time are not taken any more. user_id: until the last traces are swept.
+CREATE TABLE erased (
+    pod_id  TEXT NOT NULL REFERENCES pods (pod_id),
+    digest  BLOB NOT NULL,
+    at      INTEGER NOT NULL,
+    user_id TEXT,
+    PRIMARY KEY (pod_id, digest)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX erased_unswept ON erased (at) WHERE user_id IS NOT NULL;
 
 -- `version`: the last version given to a row of `scores`, over all periods. `registry`: grows with pods, keys, boards.
 CREATE TABLE counters (
@@ -117,16 +163,17 @@ CREATE TABLE counters (
 -- The final ranks of frozen periods; `place` is the ordinal one.
 CREATE TABLE finals (
     period_id   INTEGER NOT NULL REFERENCES periods (id),
+    segment     TEXT NOT NULL,
     place       INTEGER NOT NULL,
     user_id     TEXT NOT NULL,
     score       REAL NOT NULL,
     achieved_at INTEGER NOT NULL,
     competition INTEGER NOT NULL,
     dense       INTEGER NOT NULL,
-    PRIMARY KEY (period_id, place)
+    PRIMARY KEY (period_id, segment, place)
 ) STRICT, WITHOUT ROWID;
 
-CREATE UNIQUE INDEX finals_by_user ON finals (user_id, period_id);
+CREATE UNIQUE INDEX finals_by_user ON finals (user_id, period_id, segment);
 
 -- Prizes that were won. `prize` is JSON.
 CREATE TABLE grants (

@@ -1,12 +1,28 @@
 """Events and rows in SQLite: plain functions, each the work of one transaction."""
 
+import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import compare, nothing_to_remove, read_period, refold_users, stale
+from laurels.adapters.sql_ledger import (
+    HIDDEN,
+    compare,
+    digest_of,
+    hidden_on,
+    nothing_to_remove,
+    read_period,
+    read_profile,
+    refold_users,
+    spell_segments,
+    stale,
+)
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Ties
+from laurels.core.people import Hidden, Profile
 from laurels.core.scores import Standing, fold
 from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredEvent
 
@@ -14,16 +30,24 @@ SQL = load_queries("laurels.adapters.sqlite")
 
 LAST_SEQ = 2**63 - 1
 
+# A period and a user.
+Place = tuple[int, str]
+
 
 def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Record]:
     for board in {event.board.id: event.board for event in events}.values():
         (revision,) = connection.execute(SQL["revision_of"], (board.id,)).fetchone()
         if revision != board.revision:
             raise stale(board)
-    before: dict[tuple[int, str], Row | None] = {}
-    standings: dict[tuple[int, str], Standing | None] = {}
+    before: dict[Place, Row | None] = {}
+    standings: dict[Place, Standing | None] = {}
+    new: dict[Place, Board] = {}
     outcomes: list[Recorded] = []
+    anybody_erased = connection.execute(SQL["anybody_erased"]).fetchone() is not None
     for event in events:
+        if anybody_erased and _is_erased(connection, event):
+            outcomes.append(Recorded.ERASED)
+            continue
         outcome = _insert_event(connection, event)
         outcomes.append(outcome)
         for period in event.board.periods_at(event.at):
@@ -31,26 +55,102 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
             if place not in before:
                 row = before[place] = _find_row(connection, *place)
                 standings[place] = row.standing if row else None
+                if row is None:
+                    new[place] = event.board
             if outcome is Recorded.ACCEPTED:
                 standings[place] = fold(event.board.rule, event.board.order, standings[place], event.score, event.at)
-    after = _write_rows(connection, before, standings)
-    return [Record(outcome, _changes(event, before, after)) for event, outcome in zip(events, outcomes, strict=True)]
+    born = {place: _birth(connection, board, place[1]) for place, board in new.items() if standings[place] is not None}
+    after = _write_rows(connection, before, standings, born)
+    accepted = [event for event, outcome in zip(events, outcomes, strict=True) if outcome is Recorded.ACCEPTED]
+    moved = {(row.period_id, row.user_id): row for row in _take_regions(connection, accepted)}
+    after |= {place: row for place, row in moved.items() if place in after}
+    return [
+        Record(outcome, _changes(event, before, after), _others(event, moved, after))
+        if outcome is not Recorded.ERASED
+        else Record(outcome)
+        for event, outcome in zip(events, outcomes, strict=True)
+    ]
+
+
+def move_users(connection: sqlite3.Connection, pod_id: str, user_ids: Sequence[str]) -> list[Row]:
+    """Put users into the segments that their profiles say, in every open period; gives the rows that changed."""
+    moved: list[Row] = []
+    for user_id in user_ids:
+        profile = find_profile(connection, pod_id, user_id)
+        found = connection.execute(SQL["rows_to_move"], (user_id, pod_id)).fetchall()
+        for kinds, *columns in found:
+            row = _row(*columns)
+            segments = profile.segments(json.loads(kinds))
+            if segments != row.segments:
+                moved.append(replace(row, segments=segments))
+    return write_versions(connection, moved, SQL["move_row"], lambda row: (spell_segments(row.segments),))
+
+
+def refold_rows(connection: sqlite3.Connection, board: Board, user_ids: Sequence[str]) -> list[Row]:
+    """Fold what counts of some users' events anew; gives the rows of open periods that changed."""
+    asked = (board.id, json.dumps(list(user_ids)))
+    periods = tuple(read_period(columns) for columns in connection.execute(SQL["open_periods_of"], (board.id,)))
+    rows = read_rows(connection.execute(SQL["rows_of_users"], asked))
+    bases = _read_bases(connection.execute(SQL["bases_of_users"], asked))
+    events = connection.execute(SQL["events_of_users"], asked)
+    refolded = refold_users(board, periods, user_ids, rows, bases, events)
+    before: dict[Place, Row | None] = {(row.period_id, row.user_id): row for row in rows}
+    standings = {
+        (period.id, user.user_id): user.fresh.get(period.id)
+        for user in refolded
+        for period in periods
+        if (period.id, user.user_id) in before or period.id in user.fresh
+    }
+    born = {
+        place: _birth(connection, board, place[1])
+        for place, standing in standings.items()
+        if standing is not None and place not in before
+    }
+    before |= {place: None for place in standings if place not in before}
+    after = _write_rows(connection, before, standings, born)
+    return [row for place, row in after.items() if row is not None and row != before[place]]
+
+
+def set_hidden(connection: sqlite3.Connection, rows: Iterable[tuple[int, Row]], hides: dict[int, Hidden]) -> list[Row]:
+    """Hide or show rows, each of a board; gives those that changed."""
+    changed = [
+        replace(row, hidden=hidden)
+        for board_id, row in rows
+        if (hidden := hidden_on(board_id, hides)) is not row.hidden
+    ]
+    return write_versions(connection, changed, SQL["hide_row"], lambda row: (int(row.hidden),))
+
+
+def find_profile(connection: sqlite3.Connection, pod_id: str, user_id: str) -> Profile:
+    found = connection.execute(SQL["find_profile"], (pod_id, user_id)).fetchone()
+    return Profile(user_id) if found is None else read_profile(found)
+
+
+def find_hides(connection: sqlite3.Connection, pod_id: str, user_id: str) -> dict[int, Hidden]:
+    return {board_id: HIDDEN[hidden] for board_id, hidden in connection.execute(SQL["hides"], (pod_id, user_id))}
 
 
 def remove_user(connection: sqlite3.Connection, board: Board, user_id: str, act: Act) -> list[Row]:
     rows = read_rows(connection.execute(SQL["board_rows_of_user"], (board.id, user_id)))
-    inserted = connection.execute(
-        SQL["insert_act"], (board.id, act.act_id, act.kind, user_id, act.by, act.at)
-    ).fetchone()
+    inserted = insert_act(connection, board.pod_id, board.id, user_id, act)
     if inserted is None:
         return rows
     if all(row.standing is None for row in rows):
         raise nothing_to_remove(user_id)
-    connection.execute(SQL["void_user_events"], (inserted[0], board.id, user_id))
+    voided = connection.execute(SQL["void_user_events"], (inserted, board.id, user_id)).rowcount
+    connection.execute(SQL["count_act"], (voided, inserted))
+    connection.execute(SQL["end_act"], (act.at, inserted))
     connection.execute(SQL["delete_bases"], (user_id, board.id))
-    before = {(row.period_id, row.user_id): row for row in rows}
+    before: dict[Place, Row | None] = {(row.period_id, row.user_id): row for row in rows}
     after = _write_rows(connection, before, dict.fromkeys(before))
     return [row for row in after.values() if row is not None]
+
+
+def insert_act(connection: sqlite3.Connection, pod_id: str, board_id: int, user_id: str | None, act: Act) -> int | None:
+    """Its number; None: it is there already."""
+    values = (pod_id, board_id, act.act_id, act.kind, user_id, act.by, act.at, act.reason, act.detail)
+    inserted = connection.execute(SQL["insert_act"], values).fetchone()
+    return None if inserted is None else int(inserted[0])
 
 
 def rows_page(connection: sqlite3.Connection, period_id: int, after: str, limit: int) -> list[Row]:
@@ -87,13 +187,13 @@ def user_events(
     connection: sqlite3.Connection, board_id: int, user_id: str, before_seq: int | None, limit: int
 ) -> list[StoredEvent]:
     last = LAST_SEQ if before_seq is None else before_seq
-    return _read_events(connection.execute(SQL["user_events"], (board_id, user_id, last, limit)))
+    return read_events(connection.execute(SQL["user_events"], (board_id, user_id, last, limit)))
 
 
 def board_events(
     connection: sqlite3.Connection, board_id: int, after_seq: int, limit: int, voided: bool
 ) -> list[StoredEvent]:
-    return _read_events(connection.execute(SQL["board_events"], (board_id, after_seq, voided, limit)))
+    return read_events(connection.execute(SQL["board_events"], (board_id, after_seq, voided, limit)))
 
 
 def count_rows(connection: sqlite3.Connection) -> int:
@@ -116,11 +216,48 @@ def refold(connection: sqlite3.Connection, board: Board, after: str, limit: int)
     between = (board.id, users[0], users[-1])
     periods = tuple(read_period(columns) for columns in connection.execute(SQL["open_periods_of"], (board.id,)))
     rows = read_rows(connection.execute(SQL["rows_between"], between))
-    bases = [
+    bases = _read_bases(connection.execute(SQL["bases_between"], between))
+    events = connection.execute(SQL["events_between"], between)
+    of_pod = (board.pod_id, users[0], users[-1])
+    profiles = map(read_profile, connection.execute(SQL["profiles_between"], of_pod) if board.is_segmented else ())
+    hides = connection.execute(SQL["hides_between"], of_pod)
+    return refold_users(board, periods, users, rows, bases, events, profiles, hides)
+
+
+def _is_erased(connection: sqlite3.Connection, event: Event) -> bool:
+    pod_id = event.board.pod_id
+    found = connection.execute(SQL["erased_at"], (pod_id, digest_of(pod_id, event.user_id))).fetchone()
+    return found is not None and event.at < found[0]
+
+
+def _birth(connection: sqlite3.Connection, board: Board, user_id: str) -> tuple[tuple[str, ...], Hidden]:
+    """The segments of a new row, and whether it is hidden."""
+    segments: tuple[str, ...] = ()
+    if board.is_segmented:
+        segments = find_profile(connection, board.pod_id, user_id).segments(board.segments)
+    return segments, hidden_on(board.id, find_hides(connection, board.pod_id, user_id))
+
+
+def _take_regions(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Row]:
+    """What events tell of regions; gives the rows that moved with it."""
+    moved: dict[str, dict[str, None]] = {}
+    for event in events:
+        if event.region is None:
+            continue
+        pod_id = event.board.pod_id
+        profile = find_profile(connection, pod_id, event.user_id)
+        if (event.at, event.region) > (profile.region_at, profile.region or ""):
+            connection.execute(SQL["put_region"], (pod_id, event.user_id, event.region, event.at))
+            if event.region != profile.region:
+                moved.setdefault(pod_id, {})[event.user_id] = None
+    return [row for pod_id, users in moved.items() for row in move_users(connection, pod_id, list(users))]
+
+
+def _read_bases(found: Iterable[tuple[int, str, float, int, str | None, int]]) -> list[tuple[int, str, Standing]]:
+    return [
         (period_id, user_id, Standing(score, achieved_at, total, bool(moved)))
-        for period_id, user_id, score, achieved_at, total, moved in connection.execute(SQL["bases_between"], between)
+        for period_id, user_id, score, achieved_at, total, moved in found
     ]
-    return refold_users(board, periods, users, rows, bases, connection.execute(SQL["events_between"], between))
 
 
 def _insert_event(connection: sqlite3.Connection, event: Event) -> Recorded:
@@ -153,25 +290,47 @@ def _find_row(connection: sqlite3.Connection, period_id: int, user_id: str) -> R
 
 def _write_rows(
     connection: sqlite3.Connection,
-    before: dict[tuple[int, str], Row | None] | dict[tuple[int, str], Row],
-    standings: dict[tuple[int, str], Standing | None],
-) -> dict[tuple[int, str], Row | None]:
-    """Store the standings that differ from the rows before, each with a version of its own."""
-    after: dict[tuple[int, str], Row | None] = dict(before)
+    before: dict[Place, Row | None],
+    standings: dict[Place, Standing | None],
+    born: dict[Place, tuple[tuple[str, ...], Hidden]] | None = None,
+) -> dict[Place, Row | None]:
+    """Store the standings that differ from the rows before, each with a version of its own.
+
+    `born`: the segments of the new ones, and whether they are hidden.
+    """
+    after: dict[Place, Row | None] = dict(before)
     changed = [place for place, standing in standings.items() if standing != ((row := before[place]) and row.standing)]
     if changed:
         (last,) = connection.execute(SQL["take_versions"], (len(changed),)).fetchone()
         for version, place in enumerate(changed, last - len(changed) + 1):
-            after[place] = Row(*place, standings[place], version)
+            old = before[place]
+            segments, hidden = (old.segments, old.hidden) if old is not None else (born or {})[place]
+            after[place] = Row(*place, standings[place], version, segments, hidden)
         connection.executemany(SQL["put_row"], [_parameters(row) for p in changed if (row := after[p])])
     return after
 
 
-def _changes(
-    event: Event, before: dict[tuple[int, str], Row | None], after: dict[tuple[int, str], Row | None]
-) -> tuple[Change, ...]:
+def write_versions(
+    connection: sqlite3.Connection, rows: Sequence[Row], statement: str, values: Callable[[Row], tuple[Any, ...]]
+) -> list[Row]:
+    """Store rows of which something other than the score changed, each with a version of its own."""
+    if not rows:
+        return []
+    (last,) = connection.execute(SQL["take_versions"], (len(rows),)).fetchone()
+    written = [replace(row, version=version) for version, row in enumerate(rows, last - len(rows) + 1)]
+    connection.executemany(statement, [(*values(row), row.version, row.period_id, row.user_id) for row in written])
+    return written
+
+
+def _changes(event: Event, before: dict[Place, Row | None], after: dict[Place, Row | None]) -> tuple[Change, ...]:
     places = [(period.id, event.user_id) for period in event.board.periods_at(event.at)]
-    return tuple(Change(row, before[place]) for place in places if (row := after[place]) is not None)
+    return tuple(Change(row, before[place]) for place in places if (row := after.get(place)) is not None)
+
+
+def _others(event: Event, moved: dict[Place, Row], after: dict[Place, Row | None]) -> tuple[Row, ...]:
+    if event.region is None or not moved:
+        return ()
+    return tuple(row for place, row in moved.items() if place[1] == event.user_id and place not in after)
 
 
 def _row(
@@ -182,16 +341,20 @@ def _row(
     total: str | None,
     moved: int,
     version: int,
+    hidden: int,
+    segments: str | None,
 ) -> Row:
     standing = None if score is None else Standing(score, achieved_at, total, bool(moved))
-    return Row(period_id, user_id, standing, version)
+    if segments is None:
+        return Row(period_id, user_id, standing, version, (), HIDDEN[hidden])
+    return Row(period_id, user_id, standing, version, tuple(segments.split()), HIDDEN[hidden])
 
 
-def read_rows(found: Iterable[tuple[int, str, float | None, int, str | None, int, int]]) -> list[Row]:
+def read_rows(found: Iterable[Any]) -> list[Row]:
     return [_row(*columns) for columns in found]
 
 
-def _read_events(
+def read_events(
     found: Iterable[tuple[int, str, str, float, int, int, int, str | None, int]],
 ) -> list[StoredEvent]:
     return [
@@ -200,10 +363,10 @@ def _read_events(
     ]
 
 
-def _parameters(row: Row) -> tuple[int, str, float | None, int | None, str | None, bool, int]:
-    standing = row.standing
+def _parameters(row: Row) -> tuple[int, str, float | None, int | None, str | None, bool, int, int, str | None]:
+    standing, hidden, segments = row.standing, int(row.hidden), spell_segments(row.segments)
     if standing is None:
-        return (row.period_id, row.user_id, None, None, None, False, row.version)
+        return (row.period_id, row.user_id, None, None, None, False, row.version, hidden, segments)
     return (
         row.period_id,
         row.user_id,
@@ -212,4 +375,6 @@ def _parameters(row: Row) -> tuple[int, str, float | None, int | None, str | Non
         standing.total,
         standing.moved,
         row.version,
+        hidden,
+        segments,
     )

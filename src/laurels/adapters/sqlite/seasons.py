@@ -149,7 +149,7 @@ class SqliteSeasons:
         return bool(await self._threads.write(lambda c: c.execute(SQL["claim_grant"], asked).rowcount))
 
     async def latest_act(self, board_id: int) -> int | None:
-        (at,) = await self._threads.read(lambda c: c.execute(SQL["latest_act"], (board_id,)).fetchone())
+        (at,) = await self._threads.read(lambda c: c.execute(SQL["latest_act"], {"board": board_id}).fetchone())
         return None if at is None else int(at)
 
     # Retention

@@ -15,7 +15,7 @@ WHERE board_id = :board AND (:window IS NULL OR window_name = :window)
 ORDER BY coalesce(start_at, 0) DESC, id DESC LIMIT :limit;
 
 -- name: count_ranked
-SELECT count(*) FROM scores WHERE period_id = ? AND score IS NOT NULL;
+SELECT count(*) FROM scores WHERE period_id = ? AND score IS NOT NULL AND hidden = 0;
 
 -- name: last_place
 SELECT coalesce(max(place), 0) FROM finals WHERE period_id = ?;
@@ -92,7 +92,8 @@ SELECT seq, board_id, user_id, score, at, received_at, voided_by IS NOT NULL FRO
 WHERE seq > ? ORDER BY seq LIMIT ?;
 
 -- name: latest_act
-SELECT max(at) FROM acts WHERE board_id = ?;
+SELECT max(at) FROM acts
+WHERE board_id = :board OR (board_id = 0 AND pod_id = (SELECT pod_id FROM boards WHERE id = :board));
 
 -- name: delete_event
 DELETE FROM events WHERE seq = ?;

@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from laurels.core.board import GLOBAL, Board, Status
+from laurels.core.board import Board, Status
 from laurels.core.instants import to_datetime
+from laurels.core.people import GLOBAL
 from laurels.core.windows import Window
 from laurels.errors import Invalid, Unavailable
 from laurels.http.answers import BoardAnswer, BoardsAnswer

@@ -52,11 +52,12 @@ CREATE TABLE periods (
     name        text NOT NULL,
     start_at    bigint,
     end_at      bigint,
-    state       text NOT NULL DEFAULT 'open',    -- open, closed, frozen, pruned
+    state       text NOT NULL DEFAULT 'open',    -- open, closed, frozen, pruned; refreezing, superseded
     terms       text,                            -- JSON: what the final ranks are made with, from `closed` on
     total_users bigint,
     frozen_at   bigint,
     swept       boolean NOT NULL DEFAULT false,  -- its rows in `scores` are gone, for `finals` stands in their place
+    replaces    bigint,                          -- the period whose final ranks it sets right
     UNIQUE (board_id, name)
 );
 
@@ -89,6 +90,7 @@ CREATE INDEX events_by_xact ON events (xact, seq);
 
 -- The only events that can lie beyond a reset that is moved to a moment from now.
 CREATE INDEX events_ahead ON events (board_id, at) WHERE ahead;
+CREATE INDEX events_voided ON events (voided_by) WHERE voided_by IS NOT NULL;
 
 -- The fold of a user's events in a period. score NULL: removed; the version stays as a guard.
 CREATE TABLE scores (
@@ -99,6 +101,8 @@ CREATE TABLE scores (
     total       numeric,           -- increment: the exact sum
     moved       boolean NOT NULL,  -- increment: whether an event other than 0 was counted
     version     bigint NOT NULL,
+    hidden      smallint NOT NULL DEFAULT 0,  -- 1: left out of the ranks; 2: of all but the user's own view
+    segments    text,              -- those, beside the world, that the user is in: `region:eu circle:a`
     PRIMARY KEY (period_id, user_id)
 -- Room for the next version of a row on its own page: an update then touches no index.
 ) WITH (fillfactor = 80);
@@ -119,16 +123,17 @@ CREATE TABLE bases (
 -- The final ranks of frozen periods; `place` is the ordinal one.
 CREATE TABLE finals (
     period_id   bigint NOT NULL,
+    segment     text COLLATE "C" NOT NULL,
     place       bigint NOT NULL,
     user_id     text COLLATE "C" NOT NULL,
     score       double precision NOT NULL,
     achieved_at bigint NOT NULL,
     competition bigint NOT NULL,
     dense       bigint NOT NULL,
-    PRIMARY KEY (period_id, place)
+    PRIMARY KEY (period_id, segment, place)
 );
 
-CREATE UNIQUE INDEX finals_by_user ON finals (user_id, period_id);
+CREATE UNIQUE INDEX finals_by_user ON finals (user_id, period_id, segment);
 
 -- Prizes that were won. `prize` is JSON.
 CREATE TABLE grants (
@@ -185,20 +190,69 @@ CREATE TABLE jobs (
     runs         bigint NOT NULL
 );
 
--- What people did to stored scores: who, what, when.
+-- What people did to stored scores: who, what, when, why. board_id 0: all boards of the pod.
 CREATE TABLE acts (
-    id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    board_id bigint NOT NULL REFERENCES boards (id),
-    act_id   text COLLATE "C" NOT NULL,
-    kind     text NOT NULL,
-    user_id  text COLLATE "C",
-    by_key   text NOT NULL,
-    at       bigint NOT NULL,
-    xact     bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
-    UNIQUE (board_id, act_id)
+    id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pod_id    text COLLATE "C" NOT NULL REFERENCES pods (pod_id),
+    board_id  bigint NOT NULL,
+    act_id    text COLLATE "C" NOT NULL,
+    kind      text NOT NULL,
+    user_id   text COLLATE "C",
+    by_key    text NOT NULL,
+    at        bigint NOT NULL,
+    reason    text,
+    detail    text,    -- JSON object
+    events    bigint NOT NULL DEFAULT 0,
+    done_at   bigint,  -- NULL: it is going on
+    undone_by bigint,
+    UNIQUE (pod_id, board_id, act_id)
 );
 
-CREATE INDEX acts_by_xact ON acts (xact);
+CREATE INDEX acts_of_board ON acts (board_id, at);
+CREATE INDEX acts_unfinished ON acts (at) WHERE done_at IS NULL;
+CREATE INDEX acts_of_user ON acts (user_id);
+
+-- Whose rows were changed by something other than an event of theirs: see Ledger.changes.
+CREATE TABLE touches (
+    xact     bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    board_id bigint NOT NULL,
+    user_id  text COLLATE "C" NOT NULL
+);
+
+CREATE INDEX touches_by_xact ON touches (xact);
+CREATE INDEX touches_by_user ON touches (user_id);
+
+-- What a pod knows of a user. `circles` is as it stands in `scores.segments`.
+CREATE TABLE profiles (
+    pod_id       text COLLATE "C" NOT NULL REFERENCES pods (pod_id),
+    user_id      text COLLATE "C" NOT NULL,
+    display_name text,
+    avatar_url   text,
+    region       text COLLATE "C",
+    region_at    bigint NOT NULL DEFAULT 0,  -- an older word on the region changes nothing
+    circles      text COLLATE "C" NOT NULL DEFAULT '',
+    PRIMARY KEY (pod_id, user_id)
+) WITH (fillfactor = 80);
+
+-- Who is hidden, for rows that are made later. board_id 0: on all boards of the pod.
+CREATE TABLE hides (
+    pod_id   text COLLATE "C" NOT NULL REFERENCES pods (pod_id),
+    user_id  text COLLATE "C" NOT NULL,
+    board_id bigint NOT NULL,
+    hidden   smallint NOT NULL,
+    PRIMARY KEY (pod_id, user_id, board_id)
+);
+
+-- Whose events of an earlier time are not taken any more. user_id: until the last traces are swept.
+CREATE TABLE erased (
+    pod_id  text COLLATE "C" NOT NULL REFERENCES pods (pod_id),
+    digest  bytea NOT NULL,
+    at      bigint NOT NULL,
+    user_id text COLLATE "C",
+    PRIMARY KEY (pod_id, digest)
+);
+
+CREATE INDEX erased_unswept ON erased (at) WHERE user_id IS NOT NULL;
 
 -- `registry`: grows with every change of pods, keys and boards.
 CREATE TABLE counters (
@@ -226,31 +280,90 @@ CREATE FUNCTION nearest_double(total numeric) RETURNS double precision LANGUAGE 
                 ELSE least(greatest(total, -1.7976931348623157e308), 1.7976931348623157e308)::double precision END
 $$;
 
+-- The segments of a board's kinds that a user is in, beside the world. `kinds` is as it stands in `boards.segments`.
+CREATE FUNCTION segments_of(kinds text, region text, circles text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT nullif(concat_ws(' ', CASE WHEN kinds LIKE '%"region"%' THEN 'region:' || region END,
+                                 CASE WHEN kinds LIKE '%"circle"%' THEN nullif(circles, '') END), '')
+$$;
+
+-- Whoever is hidden from all (1) stays so, whatever else was said.
+CREATE FUNCTION hidden_on(pod text, board bigint, who text) RETURNS smallint LANGUAGE sql STABLE AS $$
+    SELECT coalesce(min(h.hidden), 0::smallint) FROM hides h
+    WHERE h.pod_id = pod AND h.user_id = who AND h.board_id IN (0, board)
+$$;
+
+-- The rows of a ranking, as somebody sees them who may be hidden.
+CREATE FUNCTION ranked_rows(period bigint, segment text, viewer text) RETURNS SETOF scores LANGUAGE sql STABLE AS $$
+    SELECT * FROM scores s
+    WHERE s.period_id = period AND s.score IS NOT NULL AND (s.hidden = 0 OR s.user_id = viewer)
+      AND (segment = 'global' OR position(' ' || segment || ' ' IN ' ' || s.segments || ' ') > 0)
+$$;
+
+-- Puts users, whose profiles the caller has locked, into the segments that those say, in every open period; gives the
+-- rows that changed. A period can't be closed until this is done.
+CREATE FUNCTION move_users(pods text[], people text[]) RETURNS SETOF scores LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    open_periods bigint[];
+    changed scores[];
+BEGIN
+    SELECT array_agg(locked.id) INTO open_periods FROM (
+        SELECT p.id FROM periods p JOIN boards b ON b.id = p.board_id
+        WHERE b.pod_id = ANY (pods) AND b.segments <> '["global"]' AND p.state = 'open'
+        ORDER BY p.id FOR SHARE OF p
+    ) AS locked;
+    PERFORM FROM scores s
+    WHERE s.period_id = ANY (open_periods) AND s.user_id = ANY (people)
+    ORDER BY s.period_id, s.user_id FOR NO KEY UPDATE;
+    WITH moved AS (
+        UPDATE scores s SET segments = segments_of(b.segments, f.region, f.circles), version = nextval('versions')
+        FROM unnest(pods, people) AS m (pod_id, user_id)
+        JOIN profiles f ON f.pod_id = m.pod_id AND f.user_id = m.user_id
+        JOIN boards b ON b.pod_id = m.pod_id
+        JOIN periods p ON p.board_id = b.id
+        WHERE s.period_id = p.id AND s.user_id = m.user_id AND p.id = ANY (open_periods)
+          AND s.segments IS DISTINCT FROM segments_of(b.segments, f.region, f.circles)
+        RETURNING s
+    )
+    SELECT array_agg(moved.s) INTO changed FROM moved;
+    INSERT INTO touches (board_id, user_id)
+    SELECT DISTINCT p.board_id, c.user_id FROM unnest(changed) c JOIN periods p ON p.id = c.period_id;
+    RETURN QUERY SELECT * FROM unnest(changed);
+END $$;
+
 -- Stores and folds a batch: the whole of Ledger.record but the comparison of events that were there before, in one
 -- statement of the client. Each step takes its locks in the order of the keys, and the steps follow each other, so two
--- batches wait for each other in one direction only: boards, events, new rows, rows.
+-- batches wait for each other in one direction only: boards, events, profiles, new rows, rows.
 --
 -- The error LRL02 says that a board is not as the caller knows it. Whoever changes one holds its lock alone (lock_board),
 -- so which periods an event counts in is decided by what the board is at its commit.
 --
 -- In: one element an event, numbered from 1, and one an event and period that it counts in (a place). `signs` is 1
 -- where lower scores are better, else -1. An event that is not to be stored is only compared.
--- Out: one row an event and period. Where `accepted` is false, `old_*` is the event that had the id before.
+-- Out: one row an event and period. Where `accepted` is false, `old_*` is the event that had the id before. Rows that
+-- moved with the region that an event told have the number 0, and their user as `old_user_id`.
 CREATE FUNCTION record_events(
     board_ids bigint[], revisions bigint[], event_ids text[], user_ids text[], event_scores double precision[],
     event_ats bigint[], stamps boolean[], received bigint[], metadatas text[], stored boolean[],
     place_ns int[], place_periods bigint[], place_users text[], place_scores double precision[],
-    place_amounts text[], place_ats bigint[], rules text[], signs double precision[]
+    place_amounts text[], place_ats bigint[], rules text[], signs double precision[], regions text[]
 ) RETURNS TABLE (
-    n int, accepted boolean,
+    n int, accepted boolean, erased boolean,
     old_user_id text, old_score double precision, old_at bigint, old_stamped boolean, old_metadata text,
     period_id bigint,
     before_score double precision, before_at bigint, before_total text, before_moved boolean, before_version bigint,
-    after_score double precision, after_at bigint, after_total text, after_moved boolean, after_version bigint
+    after_score double precision, after_at bigint, after_total text, after_moved boolean, after_version bigint,
+    after_hidden smallint, after_segments text
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     is_new boolean[];
+    is_gone boolean[];
+    pods text[];
+    people text[];
+    moved_pods text[];
+    moved_people text[];
+    moved_rows scores[];
     before_rows scores[];
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(1279348562, b.board_id::int)
@@ -259,6 +372,17 @@ BEGIN
     JOIN boards b ON b.id = k.board_id WHERE b.revision <> k.revision;
     IF FOUND THEN
         RAISE EXCEPTION 'a board was changed' USING ERRCODE = 'LRL02';
+    END IF;
+
+    -- 0. Events of users who were erased since.
+    IF EXISTS (SELECT FROM erased) THEN
+        SELECT array_agg(coalesce(i.at < e.at, false) ORDER BY i.n) INTO is_gone
+        FROM unnest(board_ids, user_ids, event_ats) WITH ORDINALITY AS i (board_id, user_id, at, n)
+        JOIN boards b ON b.id = i.board_id
+        LEFT JOIN erased e ON e.pod_id = b.pod_id
+            AND e.digest = sha256(convert_to(b.pod_id || '/' || i.user_id, 'UTF8'));
+        SELECT array_agg(i.stored AND NOT is_gone[i.n] ORDER BY i.n) INTO stored
+        FROM unnest(stored) WITH ORDINALITY AS i (stored, n);
     END IF;
 
     -- 1. The events. Of two with the same id in one batch the first counts.
@@ -284,20 +408,68 @@ BEGIN
     SELECT array_agg(w.is_first AND d.event_id IS NOT NULL ORDER BY w.n) INTO is_new
     FROM numbered w LEFT JOIN inserted d ON d.board_id = w.board_id AND d.event_id = w.event_id;
 
-    -- 2. A row for every user who has none yet.
-    INSERT INTO scores AS s (period_id, user_id, moved, version)
-    SELECT DISTINCT p.period_id, p.user_id COLLATE "C", false, 0
+    -- 2. Whose region is told, and who is new to a board with segments: these profiles must not change meanwhile.
+    SELECT array_agg(w.pod_id ORDER BY w.pod_id, w.user_id), array_agg(w.user_id ORDER BY w.pod_id, w.user_id)
+    INTO pods, people FROM (
+        SELECT b.pod_id, i.user_id COLLATE "C" AS user_id
+        FROM unnest(board_ids, user_ids, regions) WITH ORDINALITY AS i (board_id, user_id, region, n)
+        JOIN boards b ON b.id = i.board_id
+        WHERE is_new[i.n] AND i.region IS NOT NULL
+        UNION
+        SELECT b.pod_id, p.user_id COLLATE "C"
+        FROM unnest(place_ns, place_periods, place_users) AS p (n, period_id, user_id)
+        JOIN boards b ON b.id = board_ids[p.n] AND b.segments <> '["global"]'
+        WHERE is_new[p.n]
+          AND NOT EXISTS (SELECT FROM scores s WHERE s.period_id = p.period_id AND s.user_id = p.user_id COLLATE "C")
+    ) AS w;
+    IF pods IS NOT NULL THEN
+        INSERT INTO profiles (pod_id, user_id) SELECT * FROM unnest(pods, people) ORDER BY 1, 2 ON CONFLICT DO NOTHING;
+        PERFORM FROM profiles f JOIN unnest(pods, people) AS w (pod_id, user_id)
+            ON f.pod_id = w.pod_id AND f.user_id = w.user_id
+        ORDER BY f.pod_id, f.user_id FOR NO KEY UPDATE OF f;
+        WITH told AS (
+            SELECT DISTINCT ON (b.pod_id, i.user_id) b.pod_id, i.user_id, i.region, i.at
+            FROM unnest(board_ids, user_ids, event_ats, regions) WITH ORDINALITY AS i (board_id, user_id, at, region, n)
+            JOIN boards b ON b.id = i.board_id
+            WHERE is_new[i.n] AND i.region IS NOT NULL
+            ORDER BY b.pod_id, i.user_id, i.at DESC, i.region COLLATE "C" DESC
+        ), before AS (
+            SELECT f.pod_id, f.user_id, f.region, t.region AS told, t.at
+            FROM told t JOIN profiles f ON f.pod_id = t.pod_id AND f.user_id = t.user_id
+            WHERE (t.at, t.region COLLATE "C") > (f.region_at, coalesce(f.region, ''))
+        ), changed AS (
+            UPDATE profiles f SET region = o.told, region_at = o.at
+            FROM before o WHERE f.pod_id = o.pod_id AND f.user_id = o.user_id
+        )
+        SELECT array_agg(o.pod_id), array_agg(o.user_id) INTO moved_pods, moved_people
+        FROM before o WHERE o.region IS DISTINCT FROM o.told;
+    END IF;
+
+    -- 3. A row for every user who has none yet; then the rows as they are, locked, with those that move.
+    INSERT INTO scores AS s (period_id, user_id, moved, version, hidden, segments)
+    SELECT DISTINCT p.period_id, p.user_id COLLATE "C", false, 0, hidden_on(b.pod_id, b.id, p.user_id),
+           segments_of(b.segments, f.region, f.circles)
     FROM unnest(place_ns, place_periods, place_users) AS p (n, period_id, user_id)
+    JOIN boards b ON b.id = board_ids[p.n]
+    LEFT JOIN profiles f ON b.segments <> '["global"]' AND f.pod_id = b.pod_id AND f.user_id = p.user_id COLLATE "C"
     WHERE is_new[p.n]
     ORDER BY 1, 2
     ON CONFLICT (period_id, user_id) DO NOTHING;
-
-    -- 3. The rows as they are, locked.
+    IF moved_pods IS NOT NULL THEN
+        PERFORM FROM periods p JOIN boards b ON b.id = p.board_id
+        WHERE b.pod_id = ANY (moved_pods) AND b.segments <> '["global"]' AND p.state = 'open'
+        ORDER BY p.id FOR SHARE OF p;
+    END IF;
     SELECT array_agg(locked.s) INTO before_rows FROM (
         SELECT s FROM scores s JOIN (
-            SELECT DISTINCT p.period_id, p.user_id COLLATE "C" AS user_id
+            SELECT p.period_id, p.user_id COLLATE "C" AS user_id
             FROM unnest(place_ns, place_periods, place_users) AS p (n, period_id, user_id)
             WHERE is_new[p.n]
+            UNION
+            SELECT p.id, m.user_id COLLATE "C"
+            FROM unnest(moved_pods, moved_people) AS m (pod_id, user_id)
+            JOIN boards b ON b.pod_id = m.pod_id AND b.segments <> '["global"]'
+            JOIN periods p ON p.board_id = b.id AND p.state = 'open'
         ) wanted ON s.period_id = wanted.period_id AND s.user_id = wanted.user_id
         ORDER BY s.period_id, s.user_id
         FOR NO KEY UPDATE OF s
@@ -342,12 +514,20 @@ BEGIN
     FROM folded f
     WHERE s.period_id = f.period_id AND s.user_id = f.user_id
       AND (s.score, s.achieved_at, s.total, s.moved) IS DISTINCT FROM (f.score, f.achieved_at, f.total, f.moved);
+    IF moved_pods IS NOT NULL THEN
+        SELECT array_agg(m) INTO moved_rows FROM move_users(moved_pods, moved_people) AS m;
+    END IF;
 
     -- 5. What became of each.
     RETURN QUERY
-    SELECT i.n::int, is_new[i.n], e.user_id, e.score, e.at, e.stamped, e.metadata, p.period_id,
+    SELECT 0, false, false, m.user_id, NULL::double precision, NULL::bigint, NULL::boolean, NULL::text, m.period_id,
+           NULL::double precision, NULL::bigint, NULL::text, NULL::boolean, NULL::bigint,
+           m.score, m.achieved_at, m.total::text, m.moved, m.version, m.hidden, m.segments
+    FROM unnest(moved_rows) m;
+    RETURN QUERY
+    SELECT i.n::int, is_new[i.n], coalesce(is_gone[i.n], false), e.user_id, e.score, e.at, e.stamped, e.metadata, p.period_id,
            b.score, b.achieved_at, b.total::text, b.moved, b.version,
-           r.score, r.achieved_at, r.total::text, r.moved, r.version
+           r.score, r.achieved_at, r.total::text, r.moved, r.version, r.hidden, r.segments
     FROM unnest(board_ids, event_ids, user_ids) WITH ORDINALITY AS i (board_id, event_id, user_id, n)
     LEFT JOIN unnest(place_ns, place_periods) AS p (n, period_id) ON p.n = i.n
     LEFT JOIN events e ON NOT is_new[i.n] AND e.board_id = i.board_id AND e.event_id = i.event_id
@@ -366,9 +546,9 @@ DECLARE
     ranked boolean;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(1279348562, board::int);
-    INSERT INTO acts (board_id, act_id, kind, user_id, by_key, at)
-    VALUES (board, act, act_kind, removed_user, by_whom, act_at)
-    ON CONFLICT (board_id, act_id) DO NOTHING RETURNING id INTO new_act;
+    INSERT INTO acts (pod_id, board_id, act_id, kind, user_id, by_key, at, done_at)
+    SELECT b.pod_id, board, act, act_kind, removed_user, by_whom, act_at, act_at FROM boards b WHERE b.id = board
+    ON CONFLICT (pod_id, board_id, act_id) DO NOTHING RETURNING id INTO new_act;
     IF new_act IS NOT NULL THEN
         SELECT coalesce(bool_or(locked.score IS NOT NULL), false) INTO ranked FROM (
             SELECT s.score FROM scores s
@@ -378,7 +558,12 @@ BEGIN
         IF NOT ranked THEN
             RAISE EXCEPTION 'nothing to remove' USING ERRCODE = 'LRL01';
         END IF;
-        UPDATE events SET voided_by = new_act WHERE board_id = board AND user_id = removed_user AND voided_by IS NULL;
+        WITH voided AS (
+            UPDATE events SET voided_by = new_act
+            WHERE board_id = board AND user_id = removed_user AND voided_by IS NULL RETURNING 1
+        )
+        UPDATE acts SET events = (SELECT count(*) FROM voided) WHERE id = new_act;
+        INSERT INTO touches (board_id, user_id) VALUES (board, removed_user);
         -- After the events: whoever prunes them holds them until what they add up to is written.
         DELETE FROM bases b
         WHERE b.user_id = removed_user AND b.period_id IN (SELECT id FROM periods WHERE board_id = board AND state = 'open');

@@ -4,13 +4,13 @@ local problem = unreadable(ARGV[4])
 if problem then
     return reply(problem)
 end
-local offset, score = locate(live, ARGV[1])
+local offset, score = locate(view, ARGV[1])
 if not offset then
     return reply('nobody')
 end
-local count = total(live)
+local count = total(view)
 local first = math.max(0, offset - tonumber(ARGV[2]))
 local last = math.min(count - 1, offset + tonumber(ARGV[3]))
-local page = redis.call('ZRANGE', live.z, first, last, 'WITHSCORES')
-local better = redis.call('ZCOUNT', live.z, '-inf', '(' .. score)
-return reply('ok', count, rank_at(live, first, page[2], ARGV[4]), page, first, better)
+local page = redis.call('ZRANGE', view.z, first, last, 'WITHSCORES')
+local better = redis.call('ZCOUNT', view.z, '-inf', '(' .. score)
+return reply('ok', count, rank_at(view, first, page[2], ARGV[4]), page, first, better)

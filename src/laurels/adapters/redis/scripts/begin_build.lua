@@ -12,8 +12,8 @@ end
 if ARGV[5] ~= 'any' and ARGV[5] ~= (redis.call('HGET', META, 'id') or '') then
     return reply('busy')
 end
-redis.call('UNLINK', building.z, building.h, building.d, building.n)
-redis.call('HDEL', META, 'b:cap', 'b:bs', 'b:bm')
+give_up_building()
+clean(500)
 redis.call('HSET', META, 'b:id', ARGV[1], 'until', now_ms() + tonumber(ARGV[2]), 'b:epoch', epoch, 'b:rev', 0,
            'b:out', 0, 'b:res', ARGV[4], 'b:dense', claim[4] or '0')
 if ARGV[3] ~= '' then

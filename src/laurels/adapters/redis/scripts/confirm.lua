@@ -2,4 +2,5 @@
 if redis.call('HEXISTS', META, 'id') == 1 and epoch_now() == ARGV[1] then
     redis.call('HSET', META, 'epoch', ARGV[1], 'pos', ARGV[2])
 end
+clean(500)
 return reply('ok')

@@ -3,10 +3,10 @@ local problem = unreadable()
 if problem then
     return reply(problem)
 end
-local count = total(live)
+local count = total(view)
 if count == 0 then
     return reply('ok', 0)
 end
-local first = redis.call('ZRANGE', live.z, 0, 0, 'WITHSCORES')
-local last = redis.call('ZRANGE', live.z, count - 1, count - 1, 'WITHSCORES')
+local first = redis.call('ZRANGE', view.z, 0, 0, 'WITHSCORES')
+local last = redis.call('ZRANGE', view.z, count - 1, count - 1, 'WITHSCORES')
 return reply('ok', count, first[2], last[2])

@@ -9,6 +9,7 @@ if open(building) ~= ARGV[1] or redis.call('HGET', META, 'b:epoch') ~= epoch the
 end
 local want_dense = redis.call('HGET', META, 'want_dense')
 redis.call('UNLINK', live.z, live.h, live.d, live.n, LATE)
+discard(redis.call('HGET', META, 'id'))
 for _, part in ipairs({'z', 'h', 'd', 'n'}) do
     if redis.call('EXISTS', building[part]) == 1 then
         redis.call('RENAME', building[part], live[part])

@@ -1,12 +1,12 @@
--- ARGV: users. For each: the tag, the version and, if ranked in the sorted set, score and time; false if unknown.
+-- ARGV: users. For each: the tag, the version and, if ranked in the sorted set, score, time and segments; false if unknown.
 if not open(live) then
     return reply('cold')
 end
 local found = {}
 for i, user in ipairs(cmsgpack.unpack(ARGV[1])) do
-    local tag, version, prefix = held_of(live, user)
+    local tag, version, prefix, segments = held_of(live, user)
     if tag == '=' then
-        found[i] = {tag, version, redis.call('ZSCORE', live.z, prefix .. user), prefix}
+        found[i] = {tag, version, redis.call('ZSCORE', live.z, prefix .. user), prefix, segments}
     else
         found[i] = tag and {tag, version} or false
     end

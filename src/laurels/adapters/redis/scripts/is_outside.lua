@@ -3,5 +3,6 @@ local problem = unreadable()
 if problem then
     return reply(problem)
 end
-local tag = held_of(live, ARGV[1])
-return reply('ok', tag == 'o' or (tag == '=' and not locate(live, ARGV[1])))
+local tag, _, _, segments = held_of(view, ARGV[1])
+local is_ranked = tag == '=' and (not view.segment or is_in(segments, view.segment))
+return reply('ok', tag == 'o' or (is_ranked and not locate(view, ARGV[1])))

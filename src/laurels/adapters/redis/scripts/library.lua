@@ -1,15 +1,18 @@
 -- What all scripts share; it stands before each of them.
 --
--- A ranking has two structures that always agree, as in sorted_ranking.py: a sorted set, whose members are the time as 8
--- bytes that sort and then the user id, and a hash that maps every user to what is held. Scores are kept with the sign
--- that makes the better one the smaller one: then equal scores are in the order of their members, whatever the order of
--- the board. What is held of a user is one of
---   =PPPPPPPPvvv   ranked: the member's first 8 bytes, then the version
---   ovvv           has a score and is outside the capacity
---   -vvv           removed
+-- The rankings of a period have structures that always agree, as in sorted_ranking.py: a sorted set of the world, whose
+-- members are the time as 8 bytes that sort and then the user id; the same for each segment; and a hash that maps every
+-- user to what is held. Scores are kept with the sign that makes the better one the smaller one: then equal scores are in
+-- the order of their members, whatever the order of the board. What is held of a user is one of
+--   =PPPPPPPPvvv            ranked: the member's first 8 bytes, then the version
+--   =PPPPPPPPvvv|SEG SEG    the same, and ranked in these segments, too
+--   ovvv                    has a score and is outside the capacity
+--   -vvv                    removed, or hidden
 --
--- A generation is a whole ranking. The live one is read; beside it one may be under construction, whose names begin with
--- "b:". The fields of the ranking that are neither are in the hash KEYS[1]:
+-- A generation is all of that. The live one is read; beside it one may be under construction, whose names begin with
+-- "b:". What belongs to segments is named by the generation instead, and the set of segments with it, for a flip must not
+-- take longer the more of them there are; those of generations that are gone are cleaned up bit by bit, from the list
+-- `junk`. The names follow from KEYS[1] and lie in its slot. The fields that are of no generation are in the hash KEYS[1]:
 --   id, rev        of the live generation; rev grows with each change
 --   cap, res       the capacity and the reserve beyond it
 --   out            how many users are outside; bs and bm: score and member of the boundary
@@ -20,6 +23,9 @@
 -- A read is given the names of the live generation only.
 local META = KEYS[1]
 local LATE = KEYS[6]
+-- Without "meta".
+local PREFIX = string.sub(META, 1, -5)
+local JUNK = PREFIX .. 'junk'
 local live = {name = '', z = KEYS[2], h = KEYS[3], d = KEYS[4], n = KEYS[5]}
 local building = {name = 'b:', z = KEYS[7], h = KEYS[8], d = KEYS[9], n = KEYS[10]}
 
@@ -36,17 +42,54 @@ local function now_ms()
     return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
-local function reply(...)
-    return {...}
-end
-
--- Rows as {user, version, score, time}; a removed one has no score. The times stand apart: they are bytes, not text.
+-- Rows as {user, version, score, time, segments}; a removed one has no score. The times stand apart: they are bytes, not
+-- text.
 local function unpack_rows(rows, times)
     local unpacked = cmsgpack.unpack(rows)
     for i, row in ipairs(unpacked) do
+        row[5] = row[4] or ''
         row[4] = string.sub(times, 8 * i - 7, 8 * i)
     end
     return unpacked
+end
+
+local function segments_of(id)
+    return PREFIX .. 'segs:' .. id
+end
+
+-- What there is of a segment in a generation. It is read as the world's is.
+local function part_of(g, segment)
+    local parts = g.parts
+    if not parts[segment] then
+        local name = PREFIX .. 's:' .. g.id .. ':'
+        parts[segment] = {segment = segment, z = name .. 'z:' .. segment, d = name .. 'd:' .. segment,
+                          n = name .. 'n:' .. segment, h = g.h, cap = g.cap, dense = g.dense}
+    end
+    return parts[segment]
+end
+
+-- Removes a bit of what is left of old generations; gives whether there is more.
+local function clean(limit)
+    local id = redis.call('LINDEX', JUNK, 0)
+    while id and limit > 0 do
+        local gone = redis.call('SPOP', segments_of(id), limit)
+        for _, segment in ipairs(gone) do
+            local part = part_of({id = id, parts = {}}, segment)
+            redis.call('UNLINK', part.z, part.d, part.n)
+        end
+        limit = limit - #gone
+        if limit > 0 then
+            redis.call('LPOP', JUNK)
+            id = redis.call('LINDEX', JUNK, 0)
+        end
+    end
+    return id and true or false
+end
+
+local function discard(id)
+    if id and redis.call('EXISTS', segments_of(id)) == 1 then
+        redis.call('RPUSH', JUNK, id)
+    end
 end
 
 -- Reads what is known of a generation; false if there is none.
@@ -61,6 +104,7 @@ local function open(g)
     g.late = p == '' and fields[9] == '1'
     g.epoch = fields[10] or ''
     g.changed = false
+    g.parts = {}
     return g.id
 end
 
@@ -90,6 +134,7 @@ end
 local function give_up_building()
     local b = building
     redis.call('UNLINK', b.z, b.h, b.d, b.n)
+    discard(redis.call('HGET', META, 'b:id'))
     redis.call('HDEL', META, 'b:id', 'b:rev', 'b:cap', 'b:res', 'b:out', 'b:bs', 'b:bm', 'b:dense', 'b:epoch', 'until')
 end
 
@@ -117,16 +162,6 @@ local function why_not(g)
     return nil
 end
 
--- Opens the live generation for a read; gives why it can't be read in a style, if so.
-local function unreadable(style)
-    open(live)
-    local problem = why_not(live)
-    if problem then
-        return problem
-    end
-    return style == 'd' and not live.dense and 'sparse' or nil
-end
-
 local function total(g)
     local count = redis.call('ZCARD', g.z)
     return (g.cap and g.cap < count) and g.cap or count
@@ -135,13 +170,14 @@ end
 local function held_of(g, user)
     local held = redis.call('HGET', g.h, user)
     if not held then
-        return nil, 0, nil
+        return nil, 0, nil, ''
     end
     local tag = string.sub(held, 1, 1)
     if tag == '=' then
-        return tag, tonumber(string.sub(held, 10)), string.sub(held, 2, 9)
+        local version, segments = string.match(held, '^(%d+)|?(.*)$', 10)
+        return tag, tonumber(version), string.sub(held, 2, 9), segments
     end
-    return tag, tonumber(string.sub(held, 2)), nil
+    return tag, tonumber(string.sub(held, 2)), nil, ''
 end
 
 -- Comparing strings with < would go by the server's locale.
@@ -178,8 +214,33 @@ local function count_score(g, text, step)
     end
 end
 
--- Puts a user where the score belongs; `old` and `old_prefix` are what is held. score nil: removed.
-local function put(g, user, version, score, prefix, old, old_prefix)
+-- Takes a user out of segments, and puts one into others.
+local function put_segments(g, old_member, old_segments, member, score, segments)
+    for segment in string.gmatch(old_segments, '%S+') do
+        local part = part_of(g, segment)
+        if g.dense then
+            count_score(part, redis.call('ZSCORE', part.z, old_member), -1)
+        end
+        redis.call('ZREM', part.z, old_member)
+        if redis.call('EXISTS', part.z) == 0 then
+            redis.call('SREM', segments_of(g.id), segment)
+        end
+    end
+    for segment in string.gmatch(segments, '%S+') do
+        local part = part_of(g, segment)
+        redis.call('ZADD', part.z, score, member)
+        if g.dense then
+            count_score(part, redis.call('ZSCORE', part.z, member), 1)
+        end
+        if redis.call('ZCARD', part.z) == 1 then
+            redis.call('SADD', segments_of(g.id), segment)
+        end
+    end
+    g.changed = true
+end
+
+-- Puts a user where the score belongs; `old`, `old_prefix` and `old_segments` are what is held. score nil: removed.
+local function put(g, user, version, score, prefix, segments, old, old_prefix, old_segments)
     local tag = '-'
     if score then
         tag = is_beyond(g, score, prefix .. user) and 'o' or '='
@@ -197,13 +258,18 @@ local function put(g, user, version, score, prefix, old, old_prefix)
         end
         g.changed = true
     end
+    segments = tag == '=' and segments or ''
+    if segments ~= '' or old_segments ~= '' then
+        put_segments(g, (old_prefix or '') .. user, old_segments, prefix .. user, score, segments)
+    end
     if tag == '=' then
         local member = prefix .. user
         redis.call('ZADD', g.z, score, member)
         if g.dense then
             count_score(g, redis.call('ZSCORE', g.z, member), 1)
         end
-        redis.call('HSET', g.h, user, '=' .. prefix .. string.format('%.0f', version))
+        redis.call('HSET', g.h, user, '=' .. prefix .. string.format('%.0f', version)
+                                      .. (segments ~= '' and '|' .. segments or ''))
         g.changed = true
     else
         redis.call('HSET', g.h, user, tag .. string.format('%.0f', version))
@@ -216,10 +282,10 @@ end
 
 -- Takes a row over if it is newer than what is held.
 local function take(g, row)
-    local user, version, score, prefix = row[1], row[2], row[3], row[4]
-    local old, held_version, old_prefix = held_of(g, user)
+    local user, version, score, prefix, segments = row[1], row[2], row[3], row[4], row[5]
+    local old, held_version, old_prefix, old_segments = held_of(g, user)
     if version > held_version then
-        put(g, user, version, score or nil, prefix, old, old_prefix)
+        put(g, user, version, score or nil, prefix, segments, old, old_prefix, old_segments)
     end
 end
 
@@ -292,10 +358,14 @@ local function rank_at(g, offset, score, style)
     return redis.call('ZCOUNT', g.d, '-inf', '(' .. score) + 1
 end
 
+local function is_in(segments, segment)
+    return string.find(' ' .. segments .. ' ', ' ' .. segment .. ' ', 1, true) ~= nil
+end
+
 -- Offset, score and time of a user who is ranked; nothing for others.
 local function locate(g, user)
-    local tag, _, prefix = held_of(g, user)
-    if tag ~= '=' then
+    local tag, _, prefix, segments = held_of(g, user)
+    if tag ~= '=' or (g.segment and not is_in(segments, g.segment)) then
         return nil
     end
     local member = prefix .. user
@@ -309,4 +379,58 @@ end
 local function rank_of(g, user, style)
     local offset, score = locate(g, user)
     return offset and rank_at(g, offset, score, style) or false
+end
+
+-- What a read is of: the world or a segment, and perhaps with a guest, who is there for as long as the read lasts. The
+-- last arguments say so: the segment, and the guest, or nothing.
+local view
+local guest
+
+local function admit(user, score, prefix)
+    local member = prefix .. user
+    if held_of(live, user) == '=' or is_beyond(live, score, member) then
+        return
+    end
+    guest = {user = user, member = member, held = redis.call('HGET', live.h, user)}
+    redis.call('ZADD', view.z, score, member)
+    count_score(view, redis.call('ZSCORE', view.z, member), 1)
+    redis.call('HSET', live.h, user, '=' .. prefix .. '0' .. (view.segment and '|' .. view.segment or ''))
+end
+
+local function dismiss()
+    count_score(view, redis.call('ZSCORE', view.z, guest.member), -1)
+    redis.call('ZREM', view.z, guest.member)
+    if guest.held then
+        redis.call('HSET', live.h, guest.user, guest.held)
+    else
+        redis.call('HDEL', live.h, guest.user)
+    end
+end
+
+-- Opens the live generation for a read; gives why it can't be read in a style, if so.
+local function unreadable(style)
+    open(live)
+    local problem = why_not(live)
+    if problem then
+        return problem
+    end
+    if style == 'd' and not live.dense then
+        return 'sparse'
+    end
+    local segment = ARGV[#ARGV - 1]
+    view = segment == 'global' and live or part_of(live, segment)
+    local asked = ARGV[#ARGV]
+    if asked ~= '' then
+        -- The time first, for it is bytes; then the score and, after a space, the user.
+        local score, user = string.match(asked, '^(%S+) (.*)$', 9)
+        admit(user, tonumber(score), string.sub(asked, 1, 8))
+    end
+    return nil
+end
+
+local function reply(...)
+    if guest then
+        dismiss()
+    end
+    return {...}
 end

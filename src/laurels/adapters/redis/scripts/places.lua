@@ -5,7 +5,7 @@ if problem then
 end
 local found = {}
 for i, user in ipairs(cmsgpack.unpack(ARGV[1])) do
-    local offset, score, prefix = locate(live, user)
-    found[i] = offset and {rank_at(live, offset, score, ARGV[2]), score, prefix} or false
+    local offset, score, prefix = locate(view, user)
+    found[i] = offset and {rank_at(view, offset, score, ARGV[2]), score, prefix} or false
 end
 return reply('ok', found)

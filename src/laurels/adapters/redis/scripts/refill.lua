@@ -20,14 +20,14 @@ end
 for _, row in ipairs(best) do
     local tag, version, prefix = held_of(live, row[1])
     if row[2] > version or (row[2] == version and tag == 'o') then
-        put(live, row[1], row[2], row[3], row[4], tag, prefix)
+        put(live, row[1], row[2], row[3], row[4], '', tag, prefix, '')
     end
 end
 for i = 1, #late, 2 do
     local user, entry = late[i], cmsgpack.unpack(late[i + 1])
     local tag, version = held_of(live, user)
     if tag == 'o' then
-        put(live, user, version, entry[1], entry[2], tag)
+        put(live, user, version, entry[1], entry[2], '', tag, nil, '')
     end
 end
 if live.bs then

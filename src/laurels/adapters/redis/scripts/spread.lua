@@ -5,18 +5,18 @@ local problem = unreadable()
 if problem then
     return reply(problem)
 end
-local count = total(live)
+local count = total(view)
 if count == 0 then
     return reply('moved')
 end
-local first = redis.call('ZRANGE', live.z, 0, 0, 'WITHSCORES')[2]
-local last = redis.call('ZRANGE', live.z, count - 1, count - 1, 'WITHSCORES')[2]
+local first = redis.call('ZRANGE', view.z, 0, 0, 'WITHSCORES')[2]
+local last = redis.call('ZRANGE', view.z, count - 1, count - 1, 'WITHSCORES')[2]
 if first ~= ARGV[1] or last ~= ARGV[2] then
     return reply('moved')
 end
 local before = {}
 for i, edge in ipairs(cmsgpack.unpack(ARGV[3])) do
-    before[i] = math.min(count, redis.call('ZCOUNT', live.z, '-inf', edge))
+    before[i] = math.min(count, redis.call('ZCOUNT', view.z, '-inf', edge))
 end
 local scores = {}
 for k = 1, 9 do
@@ -25,6 +25,6 @@ for k = 1, 9 do
     if ARGV[4] == 'desc' then
         offset = count - 1 - offset
     end
-    scores[k] = redis.call('ZRANGE', live.z, offset, offset, 'WITHSCORES')[2]
+    scores[k] = redis.call('ZRANGE', view.z, offset, offset, 'WITHSCORES')[2]
 end
 return reply('ok', count, before, scores)

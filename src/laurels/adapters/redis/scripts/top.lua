@@ -4,10 +4,10 @@ if problem then
     return reply(problem)
 end
 local offset, limit, style = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
-local count = total(live)
+local count = total(view)
 local stop = math.min(offset + limit, count)
 if offset >= stop then
     return reply('ok', count, 0, {})
 end
-local page = redis.call('ZRANGE', live.z, offset, stop - 1, 'WITHSCORES')
-return reply('ok', count, rank_at(live, offset, page[2], style), page)
+local page = redis.call('ZRANGE', view.z, offset, stop - 1, 'WITHSCORES')
+return reply('ok', count, rank_at(view, offset, page[2], style), page)

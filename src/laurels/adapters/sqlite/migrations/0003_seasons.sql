@@ -22,16 +22,17 @@ CREATE INDEX events_ahead ON events (board_id, at) WHERE at > received_at;
 
 CREATE TABLE finals (
     period_id   INTEGER NOT NULL REFERENCES periods (id),
+    segment     TEXT NOT NULL,
     place       INTEGER NOT NULL,
     user_id     TEXT NOT NULL,
     score       REAL NOT NULL,
     achieved_at INTEGER NOT NULL,
     competition INTEGER NOT NULL,
     dense       INTEGER NOT NULL,
-    PRIMARY KEY (period_id, place)
+    PRIMARY KEY (period_id, segment, place)
 ) STRICT, WITHOUT ROWID;
 
-CREATE UNIQUE INDEX finals_by_user ON finals (user_id, period_id);
+CREATE UNIQUE INDEX finals_by_user ON finals (user_id, period_id, segment);
 
 CREATE TABLE grants (
     period_id  INTEGER NOT NULL REFERENCES periods (id),

@@ -1,0 +1,210 @@
+"""Profiles, who is hidden, what was done to scores, and erasure, in PostgreSQL.
+
+Whoever changes what a row is beside its score holds what a batch of events waits for: the profile, for segments; the
+board, for who is hidden; the row itself, for a fold of what is left. So no batch crosses it.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from laurels.adapters.postgres.pool import Connection, PostgresPool
+from laurels.adapters.postgres.scores import SQL as SCORES
+from laurels.adapters.postgres.scores import read_events, read_rows, refold_rows
+from laurels.adapters.sql_files import load_queries
+from laurels.adapters.sql_ledger import HIDDEN, digest_of, read_profile, spell_circles
+from laurels.core.board import Board
+from laurels.core.people import Hidden, Profile, ProfileChange
+from laurels.ports import Act, Erasure, Row, StoredAct, StoredEvent, Touched
+
+SQL = load_queries("laurels.adapters.postgres", "people.sql")
+
+
+class PostgresPeople:
+    def __init__(self, pool: PostgresPool) -> None:
+        self._pool = pool
+
+    # Profiles
+
+    async def profiles(self, pod_id: str, user_ids: Sequence[str]) -> list[Profile]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["profiles"], pod_id, list(user_ids)))
+        return [read_profile(columns) for columns in found]
+
+    async def change_profiles(self, pod_id: str, changes: Sequence[ProfileChange], at: int) -> list[Row]:
+        return await self._pool.write(lambda c: _change_profiles(c, pod_id, changes, at), repeat=True)
+
+    # Who is hidden
+
+    async def hide(self, pod_id: str, board_id: int, user_id: str, hidden: Hidden, act: Act) -> tuple[int, list[Row]]:
+        return await self._pool.write(lambda c: _hide(c, pod_id, board_id, user_id, hidden, act), repeat=True)
+
+    async def hides(self, pod_id: str, user_id: str) -> dict[int, Hidden]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["hides"], pod_id, user_id))
+        return {board_id: HIDDEN[hidden] for board_id, hidden in found}
+
+    # Acts
+
+    async def begin_act(self, pod_id: str, board_id: int, user_id: str | None, act: Act) -> StoredAct:
+        async def begin(connection: Connection) -> StoredAct:
+            await _insert_act(connection, pod_id, board_id, user_id, act)
+            return await _act_by_key(connection, pod_id, board_id, act)
+
+        return await self._pool.write(begin, repeat=True)
+
+    async def finish_act(self, act: StoredAct, now: int, undoes: int | None = None) -> StoredAct:
+        async def finish(connection: Connection) -> StoredAct:
+            await connection.execute(SQL["end_act"], now, act.id)
+            if undoes is not None:
+                await connection.execute(SQL["undo_act"], act.id, undoes)
+            return _act(await connection.fetchrow(SQL["find_act"], act.pod_id, act.id))
+
+        return await self._pool.write(finish, repeat=True)
+
+    async def find_act(self, pod_id: str, act_id: int) -> StoredAct | None:
+        found = await self._pool.read(lambda c: c.fetchrow(SQL["find_act"], pod_id, act_id))
+        return None if found is None else _act(found)
+
+    async def acts(self, pod_id: str, board_id: int | None, before: int, limit: int) -> list[StoredAct]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["acts"], pod_id, board_id, before, limit))
+        return [_act(columns) for columns in found]
+
+    async def unfinished_acts(self, before: int) -> list[StoredAct]:
+        return [_act(columns) for columns in await self._pool.read(lambda c: c.fetch(SQL["unfinished_acts"], before))]
+
+    # Events that don't count
+
+    async def events_by_id(self, board_id: int, event_ids: Sequence[str]) -> list[StoredEvent]:
+        return read_events(await self._pool.read(lambda c: c.fetch(SQL["events_by_id"], board_id, list(event_ids))))
+
+    async def events_like(
+        self, board_id: int, texts: Sequence[str], after_seq: int, before: int, limit: int
+    ) -> tuple[list[StoredEvent], int | None]:
+        until = after_seq + limit
+
+        async def look(connection: Connection) -> tuple[list[StoredEvent], int | None]:
+            last = await connection.fetchval(SQL["last_seq"])
+            found = await connection.fetch(SQL["events_like"], after_seq, until, board_id, before, list(texts))
+            return read_events(found), until if until < last else None
+
+        return await self._pool.scan(look)
+
+    async def voided_by(self, act_id: int, limit: int) -> list[StoredEvent]:
+        return read_events(await self._pool.read(lambda c: c.fetch(SQL["voided_by"], act_id, limit)))
+
+    async def void(self, board: Board, act: StoredAct, seqs: Sequence[int]) -> Touched:
+        return await self._turn(board, act, seqs, lambda c: c.fetch(SQL["void_events"], act.id, board.id, list(seqs)))
+
+    async def restore(self, board: Board, undone: StoredAct, act: StoredAct, seqs: Sequence[int]) -> Touched:
+        return await self._turn(
+            board, act, seqs, lambda c: c.fetch(SQL["restore_events"], undone.id, board.id, list(seqs))
+        )
+
+    async def _turn(
+        self, board: Board, act: StoredAct, seqs: Sequence[int], turn: Callable[[Connection], Awaitable[list[Any]]]
+    ) -> Touched:
+        async def change(connection: Connection) -> Touched:
+            await connection.execute(SCORES["share_board"], board.id)
+            found = await connection.fetch(SQL["users_of_events"], board.id, list(seqs))
+            users = sorted((user_id for (user_id,) in found), key=str.encode)
+            # The rows first: a batch with more events of these users waits for them, and adds to what is written here.
+            rows = read_rows(await connection.fetch(SCORES["rows_of_users_locked"], board.id, users))
+            turned = await turn(connection)
+            await connection.execute(SQL["count_act"], len(turned), act.id)
+            return Touched(len(turned), await refold_rows(connection, board, users, rows) if turned else [])
+
+        return await self._pool.write(change, repeat=True)
+
+    # Erasure
+
+    async def erase(self, pod_id: str, user_id: str, stand_in: str, act: Act) -> list[Row] | None:
+        return await self._pool.write(lambda c: _erase(c, pod_id, user_id, stand_in, act), repeat=True)
+
+    async def unswept_erasures(self, before: int) -> list[Erasure]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["unswept_erasures"], before))
+        return [Erasure(pod_id, user_id) for pod_id, user_id in found]
+
+    async def sweep_erasure(self, erasure: Erasure) -> None:
+        async def sweep(connection: Connection) -> None:
+            await connection.execute(SQL["sweep_cleared"], erasure.pod_id, erasure.user_id)
+            await connection.execute(SQL["sweep_touches"], erasure.pod_id, erasure.user_id)
+            digest = digest_of(erasure.pod_id, erasure.user_id)
+            await connection.execute(SQL["forget_erased"], erasure.pod_id, digest)
+
+        await self._pool.write(sweep, repeat=True)
+
+
+async def _change_profiles(connection: Connection, pod_id: str, changes: Sequence[ProfileChange], at: int) -> list[Row]:
+    users = [change.user_id for change in changes]
+    await connection.execute(SQL["need_profiles"], pod_id, users)
+    found = await connection.fetch(SQL["profiles_locked"], pod_id, users)
+    before = {profile.user_id: profile for profile in map(read_profile, found)}
+    after = dict(before)
+    for change in changes:
+        after[change.user_id] = change.made_to(after[change.user_id], at)
+    profiles = list(after.values())
+    await connection.execute(
+        SQL["put_profiles"],
+        pod_id,
+        [profile.user_id for profile in profiles],
+        [profile.display_name for profile in profiles],
+        [profile.avatar_url for profile in profiles],
+        [profile.region for profile in profiles],
+        [profile.region_at for profile in profiles],
+        [spell_circles(profile.circles) for profile in profiles],
+    )
+    moved = [
+        profile.user_id
+        for profile in profiles
+        if (profile.region, profile.circles) != ((old := before[profile.user_id]).region, old.circles)
+    ]
+    if not moved:
+        return []
+    return read_rows(await connection.fetch(SQL["move_users"], [pod_id] * len(moved), moved))
+
+
+async def _hide(
+    connection: Connection, pod_id: str, board_id: int, user_id: str, hidden: Hidden, act: Act
+) -> tuple[int, list[Row]]:
+    await connection.execute(SQL["lock_boards"], pod_id, board_id)
+    act_id = await _insert_act(connection, pod_id, board_id, user_id, act)
+    if act_id is None:
+        rows = read_rows(await connection.fetch(SQL["open_rows"], pod_id, board_id, user_id))
+        return (await _act_by_key(connection, pod_id, board_id, act)).id, rows
+    await connection.execute(SQL["end_act"], act.at, act_id)
+    if hidden is Hidden.NO:
+        await connection.execute(SQL["delete_hide"], pod_id, user_id, board_id)
+    else:
+        await connection.execute(SQL["put_hide"], pod_id, user_id, board_id, int(hidden))
+    return act_id, read_rows(await connection.fetch(SQL["hide_rows"], pod_id, board_id, user_id))
+
+
+async def _erase(connection: Connection, pod_id: str, user_id: str, stand_in: str, act: Act) -> list[Row] | None:
+    await connection.execute(SQL["lock_boards"], pod_id, 0)
+    if await connection.fetchval(SQL["being_frozen"], pod_id):
+        return None
+    act_id = await _insert_act(connection, pod_id, 0, stand_in, act)
+    if act_id is None:
+        return []
+    await connection.execute(SQL["end_act"], act.at, act_id)
+    await connection.execute(SQL["put_erased"], pod_id, digest_of(pod_id, user_id), act.at, user_id)
+    voided = await connection.fetchval(SQL["erase_events"], pod_id, user_id, stand_in, act_id)
+    await connection.execute(SQL["count_act"], voided, act_id)
+    for statement in ("finals", "grants", "acts"):
+        await connection.execute(SQL[f"erase_{statement}"], pod_id, user_id, stand_in)
+    for statement in ("bases", "unswept", "profile", "hides"):
+        await connection.execute(SQL[f"erase_{statement}"], pod_id, user_id)
+    return read_rows(await connection.fetch(SQL["clear_rows"], pod_id, user_id))
+
+
+async def _insert_act(connection: Connection, pod_id: str, board_id: int, user_id: str | None, act: Act) -> int | None:
+    """Its number; None: it is there already."""
+    values = (pod_id, board_id, act.act_id, act.kind, user_id, act.by, act.at, act.reason, act.detail)
+    found = await connection.fetchval(SQL["insert_act"], *values)
+    return None if found is None else int(found)
+
+
+async def _act_by_key(connection: Connection, pod_id: str, board_id: int, act: Act) -> StoredAct:
+    return _act(await connection.fetchrow(SQL["act_by_key"], pod_id, board_id, act.act_id))
+
+
+def _act(columns: Any) -> StoredAct:
+    return StoredAct(*columns)
