@@ -21,6 +21,7 @@ DEGRADED_READS = Counter("laurels_degraded_reads", "Reads answered from the ledg
 REFUSED_READS = Counter("laurels_refused_reads", "Reads refused with 503, for neither could be asked.")
 REPAIRED = Counter("laurels_repaired_rows", "Rows that were applied to the index from the repair queue.")
 REPAIR_QUEUE = Gauge("laurels_repair_queue_rows", "Rows that wait to be applied again.", multiprocess_mode="livesum")
+NAME_QUERIES = Counter("laurels_name_queries", "Queries for names that the cache did not have, one a page at most.")
 BUILDS = Counter("laurels_builds", "Rankings that were built anew from the ledger.")
 SPOOLED = Counter("laurels_spooled_events", "Events kept on the local disk, for the ledger could not be reached.")
 SPOOL = Gauge("laurels_spool_events", "Events that wait on the local disk.", multiprocess_mode="livesum")

@@ -14,7 +14,6 @@ from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.order import Order, Ties
-from laurels.core.people import GLOBAL
 from laurels.core.scores import Rule, Standing
 from laurels.errors import TooMany, Unavailable
 from laurels.ports import Applied, Role, Row
@@ -116,9 +115,11 @@ def test_verify_finds_every_kind_of_difference(tmp_path: Path) -> None:
                 ledger.execute("DELETE FROM scores WHERE user_id = 'u8'")
                 ledger.execute("DELETE FROM events WHERE user_id = 'u9'")
                 ledger.execute("UPDATE scores SET total = '10.5' WHERE user_id = 'u10'")
+                ledger.execute("UPDATE scores SET hidden = 1 WHERE user_id = 'u13'")
+                ledger.execute("UPDATE scores SET segments = 'region:eu' WHERE user_id = 'u14'")
                 ledger.commit()
             # That of the month.
-            live = laurels._index._live[1, GLOBAL]  # type: ignore[attr-defined]
+            live = laurels._index._live[1]  # type: ignore[attr-defined]
             ghost = Row(1, "ghost", Standing(5.5, 0), 10**9)
             live.apply([ghost], RankStyle.ORDINAL)
             version, key = live._held["u11"]
@@ -134,6 +135,8 @@ def test_verify_finds_every_kind_of_difference(tmp_path: Path) -> None:
         ("u9", Fault.ROW_EXTRA),
         ("u9", Fault.INDEX_EXTRA),
         ("u10", Fault.ROW_DIFFERS),
+        ("u13", Fault.ROW_MISPLACED),
+        ("u14", Fault.ROW_MISPLACED),
         ("ghost", Fault.INDEX_EXTRA),
         ("u11", Fault.INDEX_MISSING),
         ("u12", Fault.INDEX_DIFFERS),
@@ -240,7 +243,7 @@ def test_a_refill_that_is_overtaken_by_a_new_build_is_not_used_for_it(tmp_path: 
             for at in range(2, 12):
                 await sink(laurels, board, 5, at)
             assert len(grown) == 1
-            (live,) = [each for each in laurels._index._live.values() if len(each) > 5]  # type: ignore[attr-defined]
+            (live,) = [each for each in laurels._index._live.values() if len(each._world.keys) > 5]  # type: ignore[attr-defined]
             live._check()
             assert await differences(laurels) == []
 

@@ -13,14 +13,16 @@ from laurels.ports import Distribution, Final, Found, Page, Place
 
 
 class FinalRanks:
-    """`pages`: from a place on. `finds`: some users. `scores`: at some places, in any order. `totals`: how many."""
+    """All are of a period and a segment. `pages`: from a place on. `finds`: some users. `scores`: at some places, in
+    any order. `totals`: how many.
+    """
 
     def __init__(
         self,
-        pages: Callable[[int, int, int], Awaitable[list[Final]]],
-        finds: Callable[[int, Sequence[str]], Awaitable[list[Final]]],
-        scores: Callable[[int, Sequence[int]], Awaitable[dict[int, float]]],
-        totals: Callable[[int], Awaitable[int]],
+        pages: Callable[[int, str, int, int], Awaitable[list[Final]]],
+        finds: Callable[[int, str, Sequence[str]], Awaitable[list[Final]]],
+        scores: Callable[[int, str, Sequence[int]], Awaitable[dict[int, float]]],
+        totals: Callable[[int, str], Awaitable[int]],
     ) -> None:
         self._pages = pages
         self._finds = finds
@@ -28,30 +30,30 @@ class FinalRanks:
         self._totals = totals
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
-        finals = await self._pages(ranking.period_id, offset, limit)
-        return Page([_place(final, style) for final in finals], await self._totals(ranking.period_id))
+        finals = await self._pages(*_of(ranking), offset, limit)
+        return Page([_place(final, style) for final in finals], await self._totals(*_of(ranking)))
 
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
-        finals = await self._finds(ranking.period_id, [user_id])
-        total = await self._totals(ranking.period_id)
+        finals = await self._finds(*_of(ranking), [user_id])
+        total = await self._totals(*_of(ranking))
         if not finals:
             return None
         return Found(_place(finals[0], style), finals[0].competition - 1, total)
 
     async def around(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
-        finals = await self._finds(ranking.period_id, [user_id])
+        finals = await self._finds(*_of(ranking), [user_id])
         if not finals:
             return None
         first = max(0, finals[0].place - 1 - above)
         return await self.top(ranking, first, finals[0].place + below - first, style)
 
     async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
-        found = {final.user_id: _place(final, style) for final in await self._finds(ranking.period_id, user_ids)}
-        await self._totals(ranking.period_id)
+        found = {final.user_id: _place(final, style) for final in await self._finds(*_of(ranking), user_ids)}
+        await self._totals(*_of(ranking))
         return [found.get(user_id) for user_id in user_ids]
 
     async def count(self, ranking: Ranking) -> int:
-        return await self._totals(ranking.period_id)
+        return await self._totals(*_of(ranking))
 
     async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
         """Who was outside the capacity at the end is not kept."""
@@ -59,7 +61,7 @@ class FinalRanks:
         return False
 
     async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
-        total = await self._totals(ranking.period_id)
+        total = await self._totals(*_of(ranking))
         if not total:
             return Distribution([], [], [])
 
@@ -67,8 +69,8 @@ class FinalRanks:
             """By offset from the lowest score up."""
             lowest_first = ranking.order is Order.ASC
             places = [offset + 1 if lowest_first else total - offset for offset in offsets]
-            found = await self._scores(ranking.period_id, sorted(set(places)))
-            await self._totals(ranking.period_id)
+            found = await self._scores(*_of(ranking), sorted(set(places)))
+            await self._totals(*_of(ranking))
             return [found[place] for place in places]
 
         low, high, *deciles = await scores([0, total - 1, *decile_offsets(total)])
@@ -90,6 +92,10 @@ async def _search(
             else:
                 high[number] = middle
     return low
+
+
+def _of(ranking: Ranking) -> tuple[int, str]:
+    return ranking.period_id, ranking.segment
 
 
 def _place(final: Final, style: RankStyle) -> Place:

@@ -88,8 +88,8 @@ def read_board(columns: tuple[object, ...], periods: tuple[Period, ...]) -> Boar
 
 def read_period(columns: Iterable[Any]) -> Period:
     """`columns` are in the order of the fields of `Period`."""
-    period_id, window, name, start, end, state, terms, total_users, frozen_at = columns
-    return Period(period_id, window, name, start, end, PeriodState(state), terms, total_users, frozen_at)
+    period_id, window, name, start, end, state, terms, total_users, frozen_at, replaces = columns
+    return Period(period_id, window, name, start, end, PeriodState(state), terms, total_users, frozen_at, replaces)
 
 
 def changed_periods(periods: Iterable[Period]) -> list[tuple[int | None, int | None, str, str | None, int]]:
@@ -113,6 +113,23 @@ def nothing_to_remove(user_id: str) -> NotFound:
         f"User {user_id!r} has no score in a period of this board that goes on. Final ranks stay as they are.",
         field="userId",
     )
+
+
+# While its final ranks are being written.
+WRITABLE = ("closed", "refreezing")
+
+
+def refreeze_running() -> Conflict:
+    return Conflict("refreeze_running", "Final ranks of this board are being set right. Try again when that is done.")
+
+
+def act_running() -> Conflict:
+    return Conflict("act_running", "Events of this board are being voided or restored. Try again when that is done.")
+
+
+def edition_name(name: str, number: int) -> str:
+    """What a period is called that another one replaced."""
+    return f"{name}@{number}"
 
 
 def not_closed() -> Stale:

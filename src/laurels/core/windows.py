@@ -84,6 +84,10 @@ class PeriodState(StrEnum):
     FROZEN = "frozen"
     # Its final ranks were kept as long as its board says.
     PRUNED = "pruned"
+    # Made to set the final ranks of another one right, and not ready yet.
+    REFREEZING = "refreezing"
+    # Was final, and another one stands in its place.
+    SUPERSEDED = "superseded"
 
 
 class Period(Struct, frozen=True):
@@ -99,13 +103,15 @@ class Period(Struct, frozen=True):
     terms: str | None = None
     total_users: int | None = None
     frozen_at: int | None = None
+    # The period whose final ranks it sets right.
+    replaces: int | None = None
 
     def contains(self, at: int) -> bool:
         return (self.start is None or at >= self.start) and (self.end is None or at < self.end)
 
     @property
     def is_final(self) -> bool:
-        return self.state in {PeriodState.FROZEN, PeriodState.PRUNED}
+        return self.state in {PeriodState.FROZEN, PeriodState.PRUNED, PeriodState.SUPERSEDED}
 
 
 def check_window(window: Window) -> str | None:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from laurels.core.board import Status
 from laurels.core.order import Order, Ties
@@ -87,6 +87,8 @@ class Entry(Answer):
     rank: int
     score: float
     timestamp: Instant
+    display_name: str | UnsetType = UNSET
+    avatar_url: str | UnsetType = UNSET
 
 
 class TopAnswer(Answer):
@@ -121,7 +123,7 @@ class AroundAnswer(Answer):
     total_users: int
 
 
-class FriendEntry(Entry):
+class FriendEntry(Entry, kw_only=True):
     position: Annotated[int, Meta(description="The place among the users asked for.")]
 
 
@@ -153,7 +155,7 @@ class HistoryEvent(Answer):
     score: float
     timestamp: Instant
     received_at: Instant
-    voided: Annotated[bool, Meta(description="No longer counts: the user was removed after it.")]
+    voided: Annotated[bool, Meta(description="No longer counts: the user was removed after it, or it was voided.")]
     metadata: dict[str, Any] | None
 
 
@@ -187,7 +189,7 @@ class UserScoreEntry(Answer):
     window: str
     period: str
     score: float
-    rank: Annotated[int | None, Meta(description="null: outside the board's capacity.")]
+    rank: Annotated[int | None, Meta(description="null: outside the board's capacity, or hidden.")]
     timestamp: Instant
 
 
@@ -196,13 +198,45 @@ class UserScoresAnswer(Answer):
     scores: list[UserScoreEntry]
 
 
+class ProfileAnswer(Answer):
+    user_id: str
+    display_name: str | None
+    avatar_url: str | None
+    region: str | None
+    circles: list[str]
+
+
+class ChangedAnswer(Answer):
+    changed: int
+
+
+class ActAnswer(Answer):
+    act_id: str
+    kind: Annotated[str, Meta(description="hide, show, void, restore, remove, refreeze or erase.")]
+    pod_id: str
+    uuid: Annotated[str | None, Meta(description="null: all boards of the pod.")] = field(name="UUID")
+    user_id: str | None
+    key_id: Annotated[str, Meta(description="Whose key it was done with.")]
+    at: Instant
+    reason: str | None
+    detail: dict[str, Any] | None
+    events: Annotated[int, Meta(description="How many events it voided, or restored, so far.")]
+    done_at: Annotated[datetime | None, Meta(description="null: it is going on.")]
+    undone_by: Annotated[str | None, Meta(description="The act that took it back.")]
+
+
+class ActsAnswer(Answer):
+    acts: list[ActAnswer]
+    next_cursor: str | None
+
+
 class RemovedAnswer(Answer):
     uuid: str = field(name="UUID")
     user_id: str
     removed: bool
 
 
-PeriodStatus = Literal["SCHEDULED", "OPEN", "CLOSING", "FINAL", "PRUNED"]
+PeriodStatus = Literal["SCHEDULED", "OPEN", "CLOSING", "FINAL", "PRUNED", "SUPERSEDED"]
 
 
 class PeriodAnswer(Answer):

@@ -16,7 +16,11 @@ from laurels.http.requests import RewardBody, RewardRanks, RewardScores, WindowB
 from laurels.service.submit import exact_score, is_deeper
 
 _KNOWN = (ALL, DAILY, WEEKLY, MONTHLY)
-_FINAL: dict[PeriodState, PeriodStatus] = {PeriodState.FROZEN: "FINAL", PeriodState.PRUNED: "PRUNED"}
+_FINAL: dict[PeriodState, PeriodStatus] = {
+    PeriodState.FROZEN: "FINAL",
+    PeriodState.PRUNED: "PRUNED",
+    PeriodState.SUPERSEDED: "SUPERSEDED",
+}
 
 
 def read_windows(sent: Sequence[str | WindowBody]) -> tuple[Window, ...]:

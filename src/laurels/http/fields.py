@@ -68,6 +68,25 @@ FlushMs = Annotated[
 KeepDays = Annotated[int, Meta(ge=1, le=limits.KEEP_DAYS, description="null: for ever.")]
 RewardName = Annotated[str, Meta(min_length=1, max_length=limits.REWARD_NAME_CHARS, pattern=limits.SLUG_PATTERN)]
 WebhookUrl = Annotated[str, Meta(min_length=1, max_length=limits.URL_CHARS, pattern=limits.URL_PATTERN)]
+Region = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=limits.REGION_CHARS,
+        pattern=limits.SLUG_PATTERN,
+        description="Where the user is, such as `eu`: ranked as the segment `region:eu`.",
+    ),
+]
+Circle = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=limits.CIRCLE_CHARS,
+        pattern=limits.SLUG_PATTERN,
+        description="A guild, a club, friends: ranked as the segment `circle:ID`.",
+    ),
+]
+Reason = Annotated[str, Meta(min_length=1, max_length=limits.REASON_CHARS, pattern=limits.ID_PATTERN)]
 Metadata = Annotated[
     dict[str, Any],
     Meta(description=f"Any JSON object of at most {limits.METADATA_BYTES} bytes."),

@@ -12,7 +12,7 @@ from laurels.errors import OUTSIDE, Malformed
 from laurels.http import guards
 from laurels.http.answers import Problem, RebuildLine, VerifyLine
 from laurels.http.call import Endpoint, Streamed, Text
-from laurels.http.fields import BoardUuid, PodId, UserId
+from laurels.http.fields import BoardUuid, Circle, PodId, UserId
 from laurels.http.problems import MEDIA_TYPE
 from laurels.http.requests import ScoreItem
 
@@ -27,8 +27,14 @@ PATH_PARTS: dict[str, Any] = {
     "keyId": str,
     "period": str,
     "rewardId": str,
+    "circle": Circle,
+    "actId": str,
 }
-TAKE_IDEMPOTENCY_KEY = {"put_score", "post_scores", "post_short_score", "delete_user", "post_board", "post_key"}
+TAKE_IDEMPOTENCY_KEY = {
+    "put_score", "post_scores", "post_short_score", "delete_user", "post_board", "post_key", "put_hidden",
+    "put_hidden_on_board", "delete_hidden", "delete_hidden_on_board", "post_void", "post_refreeze", "delete_person",
+}  # fmt: skip
+MAY_GO_ON = {"post_void", "post_restore", "post_refreeze"}
 MAY_SPOOL = {"put_score", "post_scores", "post_short_score"}
 _TITLES = {outside.http_status: outside.title for outside in OUTSIDE.values()}
 
@@ -143,6 +149,8 @@ def _responses(address: "Address", by_type: dict[str, Any]) -> dict[str, Any]:
     responses: dict[str, Any] = {str(called.status): {"description": "Done", "content": content}}
     if called.handler.__name__ in MAY_SPOOL:
         responses["202"] = {"description": "Kept on this server's disk until the ledger is back", "content": content}
+    if called.handler.__name__ in MAY_GO_ON:
+        responses["202"] = {"description": "Begun; it goes on", "content": content}
     for status in _error_statuses(address):
         responses[str(status)] = {
             "description": _TITLES[status],

@@ -7,12 +7,14 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from laurels.core import limits
 from laurels.core.board import DEFAULT_GRACE_S, RankStyle, Status
 from laurels.core.order import Order, Ties
+from laurels.core.people import Kind
 from laurels.core.scores import Rule
 from laurels.core.windows import Day
 from laurels.http.fields import (
     BoardUuid,
     Body,
     Capacity,
+    Circle,
     Cron,
     EventId,
     FlushMs,
@@ -22,6 +24,8 @@ from laurels.http.fields import (
     Moment,
     Name,
     PodId,
+    Reason,
+    Region,
     RewardName,
     Score,
     Timestamp,
@@ -37,6 +41,7 @@ class ScoreUpdate(Body, kw_only=True):
     timestamp: Timestamp | None = None
     event_id: EventId | None = None
     metadata: Metadata | None = None
+    region: Region | None = None
 
 
 class ScoreItem(ScoreUpdate, kw_only=True):
@@ -149,7 +154,14 @@ class BoardRequest(Body, kw_only=True):
     ties: Ties = Ties.EARLIEST
     capacity: Capacity | None = None
     windows: Windows = field(default_factory=lambda: ["all"])
-    segments: Annotated[list[str], Meta(min_length=1, max_length=16)] = field(default_factory=lambda: ["global"])
+    segments: Annotated[
+        list[Kind],
+        Meta(
+            min_length=1,
+            max_length=len(Kind),
+            description="Who is ranked together: the world (always), each `region`, each `circle`.",
+        ),
+    ] = field(default_factory=lambda: [Kind.GLOBAL])
     start_time: Moment | None = None
     end_time: Moment | None = None
     min_score: Score | None = None
@@ -170,7 +182,7 @@ class BoardChange(Body):
     windows: (
         Annotated[Windows, Meta(description="More may be added at the end; they count from then on.")] | UnsetType
     ) = UNSET
-    segments: Annotated[list[str], Meta(description="Can't change.")] | UnsetType = UNSET
+    segments: Annotated[list[Kind], Meta(description="Can't change.")] | UnsetType = UNSET
     name: Name | UnsetType = UNSET
     capacity: Capacity | UnsetType | None = UNSET
     start_time: Moment | UnsetType | None = UNSET
@@ -191,6 +203,43 @@ class PeriodExtension(Body):
     end_time: Moment
 
 
+class ProfileBody(Body):
+    display_name: Name | UnsetType | None = UNSET
+    avatar_url: WebhookUrl | UnsetType | None = UNSET
+    region: Region | UnsetType | None = UNSET
+    circles: Annotated[list[Circle], Meta(max_length=limits.CIRCLES)] | UnsetType | None = UNSET
+
+
+class ProfileItem(ProfileBody, kw_only=True):
+    user_id: UserId
+
+
+class ProfilesRequest(Body):
+    users: Annotated[list[ProfileItem], Meta(min_length=1, max_length=limits.PROFILES)]
+
+
+class ReasonRequest(Body):
+    reason: Reason | None = None
+
+
+class HideRequest(ReasonRequest):
+    shadow: Annotated[bool, Meta(description="The user still sees themselves: see `viewer`.")] = False
+
+
+class VoidRequest(ReasonRequest):
+    """Either `eventIds` or `match` says which events."""
+
+    event_ids: Annotated[list[EventId], Meta(max_length=limits.VOIDED_EVENTS)] = field(default_factory=list)
+    match: Annotated[
+        dict[str, str | int | float | bool | None],
+        Meta(
+            max_length=limits.MATCHED_FIELDS,
+            description="Values that the metadata of an event have, all of them, at the top level.",
+        ),
+    ] = field(default_factory=dict)
+    user_id: Annotated[UserId | None, Meta(description="With `match`: only those of this user.")] = None
+
+
 class WebhookRequest(Body):
     url: WebhookUrl
 
@@ -202,7 +251,8 @@ class NoQuery(Body):
 class SelectionQuery(Body):
     window: str | None = None
     period: Annotated[str, Meta(description="A period's name, or 'current', or 'previous'.")] | None = None
-    segment: str | None = None
+    segment: Annotated[str, Meta(max_length=100, description="`global`, `region:ID` or `circle:ID`.")] | None = None
+    viewer: Annotated[UserId | None, Meta(description="Who looks: one who is hidden sees themselves.")] = None
     ranking: Annotated[RankStyle, Meta(description="How equal scores are numbered.")] | None = None
 
 
@@ -247,6 +297,10 @@ class BoardsQuery(PageQuery):
 
 class PodQuery(Body):
     pod_id: PodId | None = None
+
+
+class ReasonQuery(PodQuery):
+    reason: Reason | None = None
 
 
 class RebuildQuery(Struct, rename="camel", forbid_unknown_fields=True):

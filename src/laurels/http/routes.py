@@ -12,12 +12,13 @@ from laurels.http import guards
 from laurels.http.application import Answerer, Application, Lifespan
 from laurels.http.call import Endpoint, Guard, Handler
 from laurels.http.docs_page import render_docs
-from laurels.http.handlers import access, boards, operating, reads, scores, seasons, short
+from laurels.http.handlers import access, boards, moderation, operating, people, reads, scores, seasons, short
 from laurels.http.openapi import build_openapi
 from laurels.service.laurels import Laurels
 
 BOARD = "/api/v1/leaderboards/{UUID}"
 USER = BOARD + "/users/{userId}"
+PERSON = "/api/v1/users/{userId}"
 PERIOD = BOARD + "/periods/{period}"
 POD = "/api/v1/pods/{podId}"
 
@@ -72,6 +73,37 @@ ADDRESSES = [
     address("Seasons", "GET", "/api/v1/users/{userId}/results", guards.key, seasons.get_user_results),
     address("Seasons", "GET", "/api/v1/users/{userId}/rewards", guards.key, seasons.get_user_rewards),
     address("Seasons", "POST", "/api/v1/rewards/{rewardId}/claim", guards.writer, seasons.post_claim),
+    address("People", "PUT", PERSON, guards.writer, people.put_profile),
+    address("People", "PATCH", PERSON, guards.writer, people.patch_profile),
+    address("People", "GET", PERSON, guards.key, people.get_profile),
+    address("People", "DELETE", PERSON, guards.writer, people.delete_person),
+    address(
+        "People",
+        "POST",
+        "/api/v1/users",
+        guards.writer,
+        people.post_profiles,
+        body_bytes=limits.PROFILES_BODY_BYTES,
+    ),
+    address("People", "PUT", PERSON + "/circles/{circle}", guards.writer, people.put_circle),
+    address("People", "DELETE", PERSON + "/circles/{circle}", guards.writer, people.delete_circle),
+    address("People", "GET", PERSON + "/export", guards.writer, people.get_person),
+    address("Moderation", "PUT", USER + "/hidden", guards.board_writer, moderation.put_hidden_on_board),
+    address("Moderation", "DELETE", USER + "/hidden", guards.board_writer, moderation.delete_hidden_on_board),
+    address("Moderation", "PUT", PERSON + "/hidden", guards.writer, moderation.put_hidden),
+    address("Moderation", "DELETE", PERSON + "/hidden", guards.writer, moderation.delete_hidden),
+    address(
+        "Moderation",
+        "POST",
+        BOARD + "/void",
+        guards.board_writer,
+        moderation.post_void,
+        body_bytes=limits.VOID_BODY_BYTES,
+    ),
+    address("Moderation", "POST", PERIOD + "/refreeze", guards.board_writer, moderation.post_refreeze),
+    address("Moderation", "GET", "/api/v1/acts", guards.writer, moderation.get_acts),
+    address("Moderation", "GET", "/api/v1/acts/{actId}", guards.writer, moderation.get_act),
+    address("Moderation", "POST", "/api/v1/acts/{actId}/restore", guards.writer, moderation.post_restore),
     address("Pods and keys", "POST", "/api/v1/pods", guards.admin, access.post_pod, status=201),
     address("Pods and keys", "GET", "/api/v1/pods", guards.admin, access.get_pods),
     address("Pods and keys", "POST", POD + "/keys", guards.admin, access.post_key, status=201),

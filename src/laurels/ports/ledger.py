@@ -1,6 +1,6 @@
 """The Ledger: SQL truth, and the values that go in and come out."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -89,6 +89,12 @@ class Record(Struct, frozen=True):
     outcome: Recorded
     changes: tuple[Change, ...] = ()
     moved: tuple[Row, ...] = ()
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """All that are others now, or may be."""
+        yield from (change.row for change in self.changes)
+        yield from self.moved
 
 
 class StoredEvent(Struct, frozen=True):

@@ -64,6 +64,9 @@ class People(Protocol):
     async def profiles(self, pod_id: str, user_ids: Sequence[str]) -> list[Profile]:
         """Those that there are, in one query."""
 
+    async def has_names(self, pod_id: str) -> bool:
+        """Whether any profile of a pod has a name or a picture."""
+
     async def change_profiles(self, pod_id: str, changes: Sequence[ProfileChange], at: int) -> list[Row]:
         """Change or make profiles, and move their users in every open period, all at once; gives the moved rows."""
 
@@ -81,7 +84,10 @@ class People(Protocol):
     # Acts
 
     async def begin_act(self, pod_id: str, board_id: int, user_id: str | None, act: Act) -> StoredAct:
-        """Write an act down, which goes on until `finish_act`; one that was begun before is given as it is."""
+        """Write an act down, which goes on until `finish_act`; one that was begun before is given as it is.
+
+        Conflict while final ranks of the board are being set right; until it is done, none are.
+        """
 
     async def finish_act(self, act: StoredAct, now: int, undoes: int | None = None) -> StoredAct:
         """It is done. `undoes`: the act that it took back."""
@@ -90,6 +96,9 @@ class People(Protocol):
 
     async def acts(self, pod_id: str, board_id: int | None, before: int, limit: int) -> list[StoredAct]:
         """The acts of a pod, or those about one of its boards, last first, from before a number."""
+
+    async def acts_of_user(self, pod_id: str, user_id: str) -> list[StoredAct]:
+        """What was done to one user."""
 
     async def unfinished_acts(self, before: int) -> list[StoredAct]:
         """Acts that were begun before an instant and are not done: their server may have died."""

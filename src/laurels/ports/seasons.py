@@ -6,10 +6,12 @@ from typing import Protocol
 from msgspec import Struct
 
 from laurels.core.board import Board, Ranking
+from laurels.core.people import GLOBAL
 from laurels.core.windows import Period
 from laurels.ports.index import Ranks
 from laurels.ports.ledger import Row
 from laurels.ports.outbox import Message
+from laurels.ports.people import Act, StoredAct
 
 
 class Final(Struct, frozen=True):
@@ -21,6 +23,7 @@ class Final(Struct, frozen=True):
     achieved_at: int
     competition: int
     dense: int
+    segment: str = GLOBAL
 
 
 class Grant(Struct, frozen=True):
@@ -67,7 +70,7 @@ class Seasons(Protocol):
     # The freeze
 
     def ordered_rows(self, ranking: Ranking) -> AsyncIterator[list[Row]]:
-        """The rows of a closed period in the order of the ranking, up to its capacity, removed ones left out.
+        """The rows of a closed period in the order of the ranking, up to its capacity, without removed and hidden ones.
 
         Sorted once, given in chunks: memory does not grow with the period.
         """
@@ -83,13 +86,42 @@ class Seasons(Protocol):
     ) -> None:
         """Store a stretch of final places with the rewards and messages that follow from it, all or nothing.
 
-        What is there stays: doing it again changes nothing. Stale if the period is not closed, or not any more.
+        What is there stays: doing it again changes nothing. Stale if the period is not closed (or being set right), or
+        not any more.
         """
 
     async def finish_freeze(
         self, board: Board, period: Period, total_users: int, messages: Sequence[Message], now: int
     ) -> bool:
         """Make a closed period FROZEN and release its messages. False if it is frozen already."""
+
+    # Setting final ranks right
+
+    async def begin_refreeze(self, board: Board, period: Period, act: Act) -> StoredAct:
+        """Make a period beside a frozen one, with its terms, that is to stand in its place. Idempotent by `act.act_id`.
+
+        Conflict while another one of the board is being set right, or an act on its events is going on.
+        """
+
+    async def refreezing(self) -> list[tuple[int, Period]]:
+        """The periods that are to stand in another one's place, with their board ids."""
+
+    async def last_refolded(self, period_id: int) -> str:
+        """The last user that has a row there; nobody is ''."""
+
+    async def refold_some(self, board: Board, period: Period, after: str, limit: int) -> str | None:
+        """Fold what counts of the next users' events of the time of the replaced period; gives the last one, or None.
+
+        What came after that one was closed does not count, as it did not then.
+        """
+
+    async def grants_of_users(self, period_id: int, user_ids: Sequence[str]) -> list[Grant]:
+        """What some users were granted in a period."""
+
+    async def finish_refreeze(
+        self, board: Board, period: Period, total_users: int, messages: Sequence[Message], now: int
+    ) -> bool:
+        """Put a period in the place of the one that it replaces, which stays under another name. False: it is done."""
 
     async def unswept(self, frozen_before: int) -> list[tuple[int, Period]]:
         """Frozen periods, with their board ids, whose rows have not been removed yet."""

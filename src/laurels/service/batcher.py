@@ -171,10 +171,7 @@ class Batcher:
 
     async def _rank(self, events: list[Event], records: list[Record | LaurelsError]) -> list[Written | LaurelsError]:
         placements = await self._follower.apply(
-            (event.board, change.row)
-            for event, record in zip(events, records, strict=True)
-            if isinstance(record, Record)
-            for change in record.changes
+            row for record in records if isinstance(record, Record) for row in record.rows
         )
         return [
             record

@@ -83,7 +83,7 @@ def reach_capacity(board: Board, rows: list[Row]) -> tuple[list[Row], int]:
     wanted = board.capacity + reserve_of(board.capacity)
     if len(rows) <= wanted:
         return rows, 0
-    assert all(row.standing is not None for row in rows), "who is removed is not buffered"
+    assert all(row.ranked is not None for row in rows), "who is removed is not buffered"
 
     def key(row: Row) -> bytes:
         standing = row.standing

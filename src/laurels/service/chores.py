@@ -3,7 +3,8 @@
 - periods: makes the next periods ahead of their time, freezes those that are over, in order, sweeps the frozen ones;
 - webhooks: delivers what the outbox has;
 - trim: lets go of what the index holds beyond the capacity of boards that have one;
-- retention: removes what need not be kept any longer.
+- retention: removes what need not be kept any longer;
+- moderation: goes on with acts whose server died, and removes the last traces of erased users.
 """
 
 import contextlib
@@ -19,8 +20,10 @@ from laurels.core.periods import missing_spans
 from laurels.errors import LaurelsError, Unavailable
 from laurels.ports import Clock, Index, Ledger
 from laurels.service.boards import Boards
+from laurels.service.erasure import Erasures
 from laurels.service.freezing import SWEEP_AFTER_US, Freezer
 from laurels.service.jobs import Job
+from laurels.service.moderation import Moderation
 from laurels.service.retention import Retention
 from laurels.service.webhooks import Webhooks
 
@@ -32,6 +35,7 @@ EVERY_US = 3600 * SECOND_US
 LOOK_EVERY_US = 10 * SECOND_US
 PERIODS = "periods"
 WEBHOOKS = "webhooks"
+MODERATION = "moderation"
 RETENTION = "retention"
 TRIM = "trim"
 
@@ -45,6 +49,8 @@ class Chores:
         boards: Boards,
         webhooks: Webhooks,
         retention: Retention,
+        moderation: Moderation,
+        erasures: Erasures,
         clock: Clock,
     ) -> None:
         self._ledger = ledger
@@ -53,6 +59,9 @@ class Chores:
         self._boards = boards
         self._webhooks = webhooks
         self._retention = retention
+        self._moderation = moderation
+        self._erasures = erasures
+        self._looked_for_acts = 0
         self._clock = clock
         self._looked_for_unswept = 0
         self._looked_for_runs = 0
@@ -64,17 +73,23 @@ class Chores:
             Job(PERIODS, self._periods_are_due, self._see_to_periods),
             Job(WEBHOOKS, self._webhooks.has_due, self._webhooks.deliver),
             Job(TRIM, lambda: self._is_due_hourly(TRIM), self._trim),
+            Job(MODERATION, self._moderation_is_due, self._moderate),
             Job(RETENTION, lambda: self._is_due_hourly(RETENTION), self._retain),
         ]
 
     async def _periods_are_due(self) -> bool:
         now = self._clock.now_us()
-        if self._freezer.due() or any(self._lacks_periods(board) for board in self._boards.all()):
+        if (
+            self._freezer.hurry
+            or self._freezer.due()
+            or any(self._lacks_periods(board) for board in self._boards.all())
+        ):
             return True
         if now < self._looked_for_unswept + LOOK_EVERY_US:
             return False
         self._looked_for_unswept = now
-        return bool(await self._ledger.seasons.unswept(now - SWEEP_AFTER_US))
+        seasons = self._ledger.seasons
+        return bool(await seasons.unswept(now - SWEEP_AFTER_US)) or bool(await seasons.refreezing())
 
     async def _see_to_periods(self) -> dict[str, Any]:
         """The next ones first: whatever takes long, scores of the present find their period. One board that can't be
@@ -93,7 +108,13 @@ class Chores:
             if time.monotonic() > made_at + MAKE_AHEAD_EVERY_S:
                 made += await self._make_ahead(failures)
                 made_at = time.monotonic()
-        result = {"made": made, "frozen": frozen, "finalRanks": users, "swept": await self._freezer.sweep()}
+        result = {
+            "made": made,
+            "frozen": frozen,
+            "finalRanks": users,
+            "refrozen": await self._freezer.refreeze_all(),
+            "swept": await self._freezer.sweep(),
+        }
         if failures:
             raise Unavailable("internal", "; ".join(f"{uuid}: {reason}" for uuid, reason in failures.items()))
         return result
@@ -113,6 +134,16 @@ class Chores:
             return bool(missing_spans(board, self._clock.now_us()))
         except Exception:  # noqa: BLE001 - it is told of when the job runs
             return True
+
+    async def _moderation_is_due(self) -> bool:
+        now = self._clock.now_us()
+        if now < self._looked_for_acts + LOOK_EVERY_US:
+            return False
+        self._looked_for_acts = now
+        return bool(await self._moderation.lost_acts()) or await self._erasures.is_unswept()
+
+    async def _moderate(self) -> dict[str, Any]:
+        return {"acts": await self._moderation.go_on(), "erased": await self._erasures.sweep()}
 
     async def _is_due_hourly(self, name: str) -> bool:
         now = self._clock.now_us()

@@ -71,17 +71,24 @@ class Follower:
             await self._index.drop(ranking)
             self._healer.mend(board, ranking, ())
 
-    async def apply(self, recorded: Iterable[tuple[Board, Row]]) -> dict[tuple[int, str], Placement]:
+    async def apply(self, recorded: Iterable[Row], *, at_once: bool = False) -> dict[tuple[int, str], Placement]:
         """Bring recorded rows into the index; gives the ranks by (period, user).
 
         Never raises, for the rows are durable: where the index fails, they have no rank in the answer and are applied
-        as soon as it can be done.
+        as soon as it can be done. `at_once`: not buffered, for somebody's score may be worse than it was.
         """
         rankings: dict[Ranking, tuple[Board, dict[str, Row]]] = {}
-        for board, row in recorded:
-            rankings.setdefault(board.ranking(row.period_id), (board, {}))[1][row.user_id] = row
+        for row in recorded:
+            # Without a board: its period is final by now.
+            if (board := self._healer.board_of(row.period_id)) is not None:
+                rows = rankings.setdefault(board.ranking(row.period_id), (board, {}))[1]
+                if (held := rows.get(row.user_id)) is None or row.version > held.version:
+                    rows[row.user_id] = row
         applied = await asyncio.gather(
-            *(self._follow(board, ranking, list(rows.values())) for ranking, (board, rows) in rankings.items())
+            *(
+                self._follow(board, ranking, list(rows.values()), at_once=at_once)
+                for ranking, (board, rows) in rankings.items()
+            )
         )
         return {
             (ranking.period_id, user_id): placement
@@ -90,13 +97,15 @@ class Follower:
             for user_id, placement in zip(rows, placements, strict=True)
         }
 
-    async def _follow(self, board: Board, ranking: Ranking, rows: list[Row]) -> list[Placement] | None:
-        if board.flush_ms is None:
+    async def _follow(
+        self, board: Board, ranking: Ranking, rows: list[Row], *, at_once: bool
+    ) -> list[Placement] | None:
+        if board.flush_ms is None or at_once:
             return await self._apply_one(board, ranking, rows)
         # Who is removed goes at once: the next score of theirs may be one that is left out.
-        if removed := [row for row in rows if row.standing is None]:
+        if removed := [row for row in rows if row.ranked is None]:
             await self._apply_one(board, ranking, removed)
-        if scored := [row for row in rows if row.standing is not None]:
+        if scored := [row for row in rows if row.ranked is not None]:
             self.buffers.add(board, ranking, scored)
         return None
 

@@ -1,10 +1,15 @@
 """The end of a period: closed, frozen, swept. Whoever does it may die at any point; the next one goes on from there.
 
 - closed: it takes no more scores; the terms of its final ranks are those that its board had when it ended;
-- frozen: every place is written to the ledger with what it earned, in stretches that are each all or nothing;
+- frozen: every place, in the world and in each segment, is written to the ledger with what it earned, in stretches that
+  are each all or nothing;
 - swept: its ranking leaves the index, and its rows the ledger, once every server reads the final ranks.
 
 Places follow from rows that nobody changes any more, so doing a stretch twice, or two servers at once, writes the same.
+
+Final ranks that turn out to be wrong are set right only on purpose (`refreeze`): what counts of the events of that time
+is folded into a period beside the frozen one, which is frozen likewise and then takes its place and its name. The one
+before stays, as `NAME@1`.
 """
 
 import asyncio
@@ -18,12 +23,13 @@ from msgspec.structs import replace
 
 from laurels.core.board import Board, RankStyle
 from laurels.core.instants import SECOND_US, to_datetime
+from laurels.core.people import GLOBAL
 from laurels.core.periods import terms_of
 from laurels.core.rewards import Terms
 from laurels.core.windows import Period, PeriodState
 from laurels.errors import LaurelsError, Stale
 from laurels.metrics import FROZEN_PERIODS, GRANTS
-from laurels.ports import BoardChange, Clock, Final, Grant, Index, Ledger, Message, Row
+from laurels.ports import Act, BoardChange, Clock, Final, Grant, Index, Ledger, Message, Row, StoredAct
 from laurels.service.boards import Boards
 
 log = structlog.get_logger()
@@ -31,6 +37,7 @@ log = structlog.get_logger()
 # So long a server may go on reading the ranking of a period that was frozen elsewhere.
 SWEEP_AFTER_US = 60 * SECOND_US
 SWEEP_ROWS = 2000
+REFOLD_USERS = 500
 # So many places share a message. Stretches are a multiple of it, so a message is always made of the same ones.
 MESSAGE_PLACES = 100
 
@@ -41,6 +48,32 @@ class Freezer:
         self._index = index
         self._boards = boards
         self._clock = clock
+        # Somebody asked for a refreeze here.
+        self.hurry = False
+
+    async def begin_refreeze(self, board: Board, period: Period, act: Act) -> StoredAct:
+        begun = await self._ledger.seasons.begin_refreeze(board, period, act)
+        self.hurry = True
+        return begun
+
+    async def refreeze_all(self) -> int:
+        """Go on with what was asked for; gives how many periods were set right."""
+        self.hurry = False
+        done = 0
+        for board_id, period in await self._ledger.seasons.refreezing():
+            done += await self._refreeze(self._boards.by_id(board_id), period)
+        return done
+
+    async def _refreeze(self, board: Board, period: Period) -> bool:
+        seasons = self._ledger.seasons
+        after: str | None = await seasons.last_refolded(period.id)
+        while after is not None:
+            after = await seasons.refold_some(board, period, after, REFOLD_USERS)
+            await asyncio.sleep(0)
+        try:
+            return await self._write(board, period) is not None
+        except Stale:
+            return False
 
     def due(self) -> list[tuple[Board, Period]]:
         """Periods whose grace time is over, or whose freeze was begun, in the order of their ends."""
@@ -75,23 +108,43 @@ class Freezer:
         total, done = await asyncio.gather(seasons.count_ranked(ranking), seasons.last_place(period.id))
         award = _Award(board, period, terms, total, self._clock.now_us(), await self._ledger.identity())
         tells = await self._ledger.outbox.webhook(board.pod_id) is not None
-        numbering = _Numbering()
-        async for rows in seasons.ordered_rows(ranking):
+        numbering = _Numbering(terms.capacity)
+        # Who is beyond the world's best may be among a segment's.
+        async for rows in seasons.ordered_rows(replace(ranking, capacity=None) if board.is_segmented else ranking):
             finals = numbering.number(rows)
+            world = [final for final in finals if final.segment == GLOBAL]
             # What an earlier try wrote is numbered again, for the ranks of the next ones depend on it.
-            if finals[-1].place > done:
-                grants = award.grants(finals)
-                await seasons.write_finals(period.id, finals, grants, award.messages(grants) if tells else [])
-                GRANTS.inc(len(grants))
+            if board.is_segmented or world[-1].place > done:
+                grants, new = await self._known_grants(period, award.grants(world))
+                await seasons.write_finals(period.id, finals, grants, award.messages(new) if tells else [])
+                GRANTS.inc(len(new))
             await asyncio.sleep(0)
         messages = [award.ended()] if tells and _has_begun(board, period) else []
-        if not await seasons.finish_freeze(board, period, total, messages, self._clock.now_us()):
+        finish = seasons.finish_freeze if period.replaces is None else seasons.finish_refreeze
+        if not await finish(board, period, total, messages, self._clock.now_us()):
             return None
         await self._boards.announce(board)
         if _has_begun(board, period):
             FROZEN_PERIODS.inc()
             log.info("period_frozen", board=board.uuid, period=period.name, users=total)
         return total
+
+    async def _known_grants(self, period: Period, grants: list[Grant]) -> tuple[list[Grant], list[Grant]]:
+        """The same with those claimed that were, in the period that it replaces; and those that are new."""
+        if period.replaces is None or not grants:
+            return grants, grants
+        users = sorted({grant.user_id for grant in grants})
+        had = {
+            (grant.user_id, grant.reward): grant
+            for grant in await self._ledger.seasons.grants_of_users(period.replaces, users)
+        }
+        known = [
+            grant
+            if (old := had.get((grant.user_id, grant.reward))) is None
+            else replace(grant, claimed_at=old.claimed_at, claimed_by=old.claimed_by)
+            for grant in grants
+        ]
+        return known, [grant for grant in known if (grant.user_id, grant.reward) not in had]
 
     async def sweep(self) -> int:
         """Let go of what the final ranks stand for; gives how many periods were swept."""
@@ -133,25 +186,28 @@ def _closed(board: Board, period_id: int, now: int) -> Board:
 
 
 class _Numbering:
-    """Ranks in all three styles, from one stretch of ordered rows to the next."""
+    """Ranks in all three styles, in the world and in each segment, from one stretch of ordered rows to the next."""
 
-    def __init__(self) -> None:
-        self._place = 0
-        self._competition = 0
-        self._dense = 0
-        self._score: float | None = None
+    def __init__(self, capacity: int | None) -> None:
+        self._capacity = capacity
+        # By segment, of the last one: place, the same in the other two styles, and the score.
+        self._last: dict[str, tuple[int, int, int, float | None]] = {}
 
     def number(self, rows: Iterable[Row]) -> list[Final]:
         finals = []
         for row in rows:
-            standing = row.standing
-            assert standing is not None, "removed users are left out"
-            self._place += 1
-            if standing.score != self._score:
-                self._competition, self._dense, self._score = self._place, self._dense + 1, standing.score
-            finals.append(
-                Final(self._place, row.user_id, standing.score, standing.achieved_at, self._competition, self._dense)
-            )
+            standing = row.ranked
+            assert standing is not None, "removed and hidden users are left out"
+            score, at = standing.score, standing.achieved_at
+            for segment in (GLOBAL, *row.segments):
+                place, competition, dense, last_score = self._last.get(segment, (0, 0, 0, None))
+                if place == self._capacity:
+                    continue
+                place += 1
+                if score != last_score:
+                    competition, dense = place, dense + 1
+                self._last[segment] = (place, competition, dense, score)
+                finals.append(Final(place, row.user_id, score, at, competition, dense, segment))
         return finals
 
 
@@ -203,7 +259,7 @@ class _Award:
         period = self._period
         return self._message(
             f"period-{period.id}",
-            "period.frozen",
+            "period.frozen" if period.replaces is None else "period.refrozen",
             startTime=None if period.start is None else to_datetime(period.start),
             endTime=None if period.end is None else to_datetime(period.end),
             totalUsers=self._total,
@@ -211,7 +267,9 @@ class _Award:
 
     def _message(self, message_id: str, kind: str, **data: Any) -> Message:
         board, period = self._board, self._period
-        whose = {"podId": board.pod_id, "UUID": board.uuid, "window": period.window, "period": period.name}
+        # Until it stands in the place of another, its name is not its own.
+        name = period.name.removesuffix("@")
+        whose = {"podId": board.pod_id, "UUID": board.uuid, "window": period.window, "period": name}
         body = {"type": kind, "timestamp": to_datetime(self._now), "data": whose | data}
         return Message(
             f"{self._ledger_id}-{message_id}",

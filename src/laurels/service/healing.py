@@ -33,8 +33,6 @@ QUEUE_ROWS = 100_000
 CATCH_UP_EVENTS = 200_000
 
 Stream = AsyncIterator[list[Row]]
-# The period and the segment of a ranking.
-Name = tuple[int, str]
 
 
 async def complete(ledger: Ledger, index: Index, ranking: Ranking) -> None:
@@ -73,11 +71,11 @@ class Healer:
         self._ledger = ledger
         self._index = index
         self._interval_s = interval_s
-        # By period and segment: a ranking's capacity may change meanwhile.
-        self._mending: dict[Name, asyncio.Task[None]] = {}
-        self._queue: dict[Name, dict[str, Row]] = {}
+        # By period.
+        self._mending: dict[int, asyncio.Task[None]] = {}
+        self._queue: dict[int, dict[str, Row]] = {}
         # More rows were missing than the queue takes.
-        self._overflowed: set[Name] = set()
+        self._overflowed: set[int] = set()
         self._outages_mended = 0
         self._wake = asyncio.Event()
         # Each board as it is now: an event in flight may carry an older one.
@@ -108,9 +106,13 @@ class Healer:
             self._by_period.pop(period.id, None)
         for period in board.periods:
             self._by_period[period.id] = board
-        for name in [name for name in {*self._queue, *self._overflowed} if name[0] not in self._by_period]:
-            self._queue.pop(name, None)
-            self._overflowed.discard(name)
+        for period_id in {*self._queue, *self._overflowed} - set(self._by_period):
+            self._queue.pop(period_id, None)
+            self._overflowed.discard(period_id)
+
+    def board_of(self, period_id: int) -> Board | None:
+        """The board of a period that is not final."""
+        return self._by_period.get(period_id)
 
     @property
     def is_mending(self) -> bool:
@@ -127,31 +129,31 @@ class Healer:
 
     def mend(self, board: Board, ranking: Ranking, rows: Sequence[Row] = (), error: LaurelsError | None = None) -> None:
         """See to a ranking that is behind, in the background; `rows` are known to be missing from it."""
-        name = _name(ranking)
+        period_id = ranking.period_id
         if ranking.period_id not in self._by_period:
             return
         if rows:
-            queued = self._queue.setdefault(name, {})
+            queued = self._queue.setdefault(period_id, {})
             for row in rows:
                 if (held := queued.get(row.user_id)) is None or row.version > held.version:
                     queued[row.user_id] = row
             if self.waiting > QUEUE_ROWS:
-                del self._queue[name]
-                self._overflowed.add(name)
+                del self._queue[period_id]
+                self._overflowed.add(period_id)
             REPAIR_QUEUE.set(self.waiting)
-        mending = self._mending.get(name)
+        mending = self._mending.get(period_id)
         if mending is None or mending.done():
             if error is not None:
                 log.info("index_mending", board=board.uuid, period=ranking.period_id, reason=error.message)
-            task = asyncio.create_task(self._mend_until_done(board.id, name), name=f"mend {board.uuid}")
-            self._mending[name] = task
+            task = asyncio.create_task(self._mend_until_done(board.id, period_id), name=f"mend {board.uuid}")
+            self._mending[period_id] = task
 
     def is_behind(self, ranking: Ranking) -> bool:
         """Whether rows are known to be missing from it, or may be, for the index was away."""
-        name = _name(ranking)
+        period_id = ranking.period_id
         return (
-            name in self._queue
-            or name in self._overflowed
+            period_id in self._queue
+            or period_id in self._overflowed
             or (self._interval_s is not None and self._index.outages != self._outages_mended)
         )
 
@@ -166,6 +168,9 @@ class Healer:
         position = await self._ledger.position()
         await self._index.load(ranking, watch(self._ledger.rows(ranking.period_id)), position, replacing)
         await complete(self._ledger, self._index, ranking)
+        if ranking.period_id not in self._by_period:
+            # It became final meanwhile, and may have been swept.
+            await self._index.drop(ranking)
         BUILDS.inc()
         log.debug("index_built", board=board.uuid, period=ranking.period_id)
 
@@ -189,7 +194,7 @@ class Healer:
             if await self._is_far(since):
                 for ranking, _ in some.values():
                     if (board := self._by_period.get(ranking.period_id)) is not None:
-                        self._overflowed.add(_name(ranking))
+                        self._overflowed.add(ranking.period_id)
                         self.mend(board, ranking)
             else:
                 await self._catch_up(since, some, position)
@@ -225,40 +230,40 @@ class Healer:
             async with asyncio.timeout(interval_s):
                 await self._wake.wait()
 
-    async def _mend_until_done(self, board_id: int, name: Name) -> None:
+    async def _mend_until_done(self, board_id: int, period_id: int) -> None:
         wait_s = RETRY_S
         told = ""
         while True:
             try:
                 async with self._slots:
-                    done = await self._mend_once(board_id, name)
+                    done = await self._mend_once(board_id, period_id)
             except LaurelsError as error:
                 if error.message != told and error.code not in {"build_running", "index_unavailable"}:
-                    log.warning("mending_failed", period=name[0], reason=error.message)
+                    log.warning("mending_failed", period=period_id, reason=error.message)
                 told = error.message
                 done = False
             except Exception:
-                log.exception("mending_failed", period=name[0])
+                log.exception("mending_failed", period=period_id)
                 done = False
             if done:
-                log.debug("index_healed", board=self._boards[board_id].uuid, period=name[0])
-                if self._mending.get(name) is asyncio.current_task():
-                    del self._mending[name]
+                log.debug("index_healed", board=self._boards[board_id].uuid, period=period_id)
+                if self._mending.get(period_id) is asyncio.current_task():
+                    del self._mending[period_id]
                 return
             await asyncio.sleep(wait_s)
             wait_s = min(MAX_RETRY_S, wait_s * 2)
 
-    async def _mend_once(self, board_id: int, name: Name) -> bool:
+    async def _mend_once(self, board_id: int, period_id: int) -> bool:
         """Whether the ranking was seen to be complete, or is needed no more."""
-        if name[0] not in self._by_period:
+        if period_id not in self._by_period:
             return True
         board = self._boards[board_id]
-        ranking = board.ranking(*name)
+        ranking = board.ranking(period_id)
         position = await self._ledger.position()
         (state,) = await self._index.states([ranking])
         if state.standby is Standby.UNREACHABLE:
             return False
-        lacks = state.standby is Standby.BEHIND or name in self._overflowed
+        lacks = state.standby is Standby.BEHIND or period_id in self._overflowed
         if self._needs_build(ranking, state, position) or (lacks and await self._is_far(state.position)):
             await self.build(board, ranking, replacing=state.generation)
             log.info("index_rebuilt", board=board.uuid, period=ranking.period_id)
@@ -266,13 +271,13 @@ class Healer:
             await self._catch_up(state.position, {ranking.period_id: (ranking, state)}, position)
         else:
             await complete(self._ledger, self._index, ranking)
-        self._overflowed.discard(name)
+        self._overflowed.discard(period_id)
         (after,) = await self._index.states([ranking])
         return after.standby is Standby.READY and await self._apply_queued(board, ranking)
 
     async def _apply_queued(self, board: Board, ranking: Ranking) -> bool:
-        name = _name(ranking)
-        while queued := self._queue.get(name):
+        period_id = ranking.period_id
+        while queued := self._queue.get(period_id):
             some = list(queued.values())[:APPLY_ROWS]
             applied = await self._index.apply(ranking, some, board.rank_style)
             if applied.short:
@@ -281,8 +286,8 @@ class Healer:
                 # What came meanwhile is newer, and stays.
                 if queued.get(row.user_id) is row:
                     del queued[row.user_id]
-            if not queued and self._queue.get(name) is queued:
-                del self._queue[name]
+            if not queued and self._queue.get(period_id) is queued:
+                del self._queue[period_id]
             REPAIRED.inc(len(some))
             REPAIR_QUEUE.set(self.waiting)
         return True
@@ -337,7 +342,3 @@ class Healer:
             or state.capacity != ranking.capacity
             or (state.position is not None and self._ledger.is_ahead(state.position, position))
         )
-
-
-def _name(ranking: Ranking) -> Name:
-    return ranking.period_id, ranking.segment

@@ -13,10 +13,13 @@ from laurels.service.access import Access
 from laurels.service.batcher import Batcher
 from laurels.service.boards import Boards
 from laurels.service.chores import Chores
+from laurels.service.erasure import Erasures
 from laurels.service.follower import Follower, Progress
 from laurels.service.freezing import Freezer
 from laurels.service.healing import Healer
 from laurels.service.jobs import Jobs
+from laurels.service.moderation import Moderation
+from laurels.service.people import People
 from laurels.service.rank_source import RankSource
 from laurels.service.reads import Reads
 from laurels.service.rebuild import Rebuilt, rebuild_board
@@ -80,14 +83,27 @@ class Laurels:
             timeout_ms=write_timeout_ms,
         )
         self.submissions = Submissions(ledger, self._follower, self._batcher, clock)
-        self.seasons = Seasons(ledger, self.boards, clock)
+        self._freezer = Freezer(ledger, index, self.boards, clock)
+        self.seasons = Seasons(ledger, self.boards, self._freezer, clock)
+        self.people = People(ledger, self._follower, feed, clock)
+        self.moderation = Moderation(ledger, self._follower, self.boards, clock)
+        self.erasures = Erasures(ledger, index, self._follower, self.boards, self.people, clock)
         source = RankSource(ledger, index, self._healer)
         self.reads = Reads(ledger, source, self._follower, self.boards, self.seasons, clock)
         self._sender = sender
         self.webhooks = Webhooks(ledger.outbox, sender, clock)
-        self._freezer = Freezer(ledger, index, self.boards, clock)
         retention = Retention(ledger, self.boards, clock)
-        chores = Chores(ledger, index, self._freezer, self.boards, self.webhooks, retention, clock)
+        chores = Chores(
+            ledger,
+            index,
+            self._freezer,
+            self.boards,
+            self.webhooks,
+            retention,
+            self.moderation,
+            self.erasures,
+            clock,
+        )
         self.jobs = Jobs(ledger.jobs, clock, chores.jobs, interval_ms=jobs_interval_ms, lease_ms=jobs_lease_ms)
         self._inspecting = asyncio.Lock()
         # None: not open yet.
@@ -106,6 +122,7 @@ class Laurels:
         # From here on nothing fails, so that all of this can be tried again.
         await self.feed.open(ledger_id)
         self._registry.start(self.access.reload, self.boards.reload)
+        self.people.start()
         self._batcher.start()
         if self._spooler is not None:
             self._spooler.start()
@@ -126,6 +143,8 @@ class Laurels:
     async def close(self) -> None:
         """Finish what was taken, refuse what is new."""
         await self.jobs.close()
+        await self.moderation.close()
+        self.people.close()
         await self._batcher.close()
         await self._follower.buffers.close()
         if self._spooler is not None:

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from laurels.core.board import Board, Ranking, RankStyle
+from laurels.core.board import Board, Guest, Ranking, RankStyle
 from laurels.core.order import encode_key
-from laurels.core.people import GLOBAL
+from laurels.core.people import GLOBAL, Hidden
 from laurels.core.windows import Period, PeriodState
 from laurels.errors import Invalid, NotFound, Stale, Unavailable
 from laurels.ports import Clock, Distribution, Found, Ledger, Page, Place, Ranks, Row, StoredEvent
@@ -29,6 +30,8 @@ class Selection(Struct, frozen=True):
     period: str | None = None
     segment: str | None = None
     style: RankStyle | None = None
+    # Who looks: one who is hidden from the others sees themselves.
+    viewer: str | None = None
 
 
 class Friend(Struct, frozen=True):
@@ -74,6 +77,8 @@ class Reads:
     async def revision(self, board: Board, selection: Selection) -> tuple[Ranking, Hashable | None]:
         """What a page of `top` may be kept under: it is the same until this changes. None: don't keep it."""
         period, ranking = await self._target(board, selection)
+        if ranking.guest is not None:
+            return ranking, None
         if period.is_final:
             return ranking, "final"
         return ranking, await self._source.revision(board, ranking)
@@ -189,13 +194,7 @@ class Reads:
     async def _target(self, board: Board, selection: Selection) -> tuple[Period, Ranking]:
         self._follower.require_ready()
         segment = selection.segment or GLOBAL
-        if segment not in board.segments:
-            raise Invalid(
-                "segment_not_available",
-                f"This board has the segments {', '.join(board.segments)}.",
-                field="segment",
-                rule=f"one of {', '.join(board.segments)}",
-            )
+        _need_segment(board, segment)
         period = await self._seasons.period(board, selection.window, selection.period)
         if period.state is PeriodState.PRUNED:
             raise NotFound(
@@ -203,14 +202,25 @@ class Reads:
                 f"The final ranks of {period.name!r} were kept for {board.keep_periods_days} days.",
                 field="period",
             )
-        return period, board.ranking(period.id, segment)
+        ranking = board.ranking(period.id, segment)
+        if selection.viewer is not None and not period.is_final:
+            ranking = replace(ranking, guest=await self._guest(ranking, selection.viewer))
+        return period, ranking
+
+    async def _guest(self, ranking: Ranking, viewer: str) -> Guest | None:
+        """Who looks, if hidden from all others, and if this ranking would have them."""
+        for row in await self._ledger.rows_of_user([ranking.period_id], viewer):
+            if row.hidden is Hidden.SHADOW and row.standing and ranking.segment in {GLOBAL, *row.segments}:
+                return Guest(viewer, row.standing.score, row.standing.achieved_at)
+        return None
 
     async def _not_ranked(self, board: Board, ranks: Ranks, ranking: Ranking, user_id: str) -> NotFound:
         flush_ms = board.flush_ms
         outside = await ranks.is_outside(ranking, user_id)
         if not outside and ranking.capacity is not None:
             # The index need not know of everybody.
-            outside = bool(await self._ledger.rows_of_user([ranking.period_id], user_id))
+            rows = await self._ledger.rows_of_user([ranking.period_id], user_id)
+            outside = any(row.ranked and ranking.segment in {GLOBAL, *row.segments} for row in rows)
         if outside:
             return NotFound(
                 "user_not_ranked",
@@ -218,7 +228,21 @@ class Reads:
                 + ("." if flush_ms is None else f"; a new score is ranked within {flush_ms} ms."),
                 field="userId",
             )
-        return NotFound("user_not_found", f"User {user_id!r} has no score in this period.", field="userId")
+        where = "this period" if ranking.segment == GLOBAL else f"{ranking.segment} in this period"
+        return NotFound("user_not_found", f"User {user_id!r} has no score in {where}.", field="userId")
+
+
+def _need_segment(board: Board, segment: str) -> None:
+    kind, _, name = segment.partition(":")
+    if kind in board.segments and (kind == GLOBAL) == (not name):
+        return
+    shown = [each if each == GLOBAL else f"{each}:ID" for each in board.segments]
+    raise Invalid(
+        "segment_not_available",
+        f"This board has the segments {', '.join(shown)}.",
+        field="segment",
+        rule=f"one of {', '.join(shown)}",
+    )
 
 
 def number_friends(places: Sequence[Place], style: RankStyle) -> list[Friend]:

@@ -97,10 +97,14 @@ def _same(row: Row, held: Held | None, *, capped: bool, forgets: bool) -> bool:
         # Its index need not know of those who can't be ranked.
         return True
     if held is None:
-        return row.standing is None
+        return row.ranked is None
     if held.version != row.version:
         return held.version > row.version
     if held.score is None:
-        return row.standing is None or capped
-    standing = row.standing
-    return standing is not None and (held.score, held.achieved_at) == (standing.score, standing.achieved_at)
+        return row.ranked is None or capped
+    standing = row.ranked
+    return standing is not None and (held.score, held.achieved_at, held.segments) == (
+        standing.score,
+        standing.achieved_at,
+        row.segments,
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -11,10 +12,10 @@ from laurels.core.limits import DAY_US
 from laurels.core.periods import next_period, with_later_end, with_period
 from laurels.core.windows import Period, PeriodState, next_span, rest_of
 from laurels.errors import Conflict, Invalid, NotFound
-from laurels.ports import BoardChange, Clock, Grant, Ledger, Result
+from laurels.ports import Act, BoardChange, Clock, Grant, Ledger, Result, StoredAct
 from laurels.service.access import Caller
 from laurels.service.boards import NOTICE_US, Boards
-from laurels.service.freezing import parse_grant_id
+from laurels.service.freezing import Freezer, parse_grant_id
 
 CURRENT = "current"
 PREVIOUS = "previous"
@@ -32,11 +33,13 @@ class Granted(Struct, frozen=True):
 
 
 class Seasons:
-    def __init__(self, ledger: Ledger, boards: Boards, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, boards: Boards, freezer: Freezer, clock: Clock) -> None:
         self._ledger = ledger
+        self._freezer = freezer
         self._boards = boards
         self._clock = clock
-        self._past: dict[tuple[int, str], Period] = {}
+        # By board, its revision, and name: a name may go over to another period.
+        self._past: dict[tuple[int, int, str], Period] = {}
 
     # Which period
 
@@ -48,7 +51,7 @@ class Seasons:
         if name == PREVIOUS:
             return await self._previous(board, window or board.windows[0].name)
         period = board.period_named(name) or await self._find(board, name)
-        if period is None or (window is not None and period.window != window):
+        if period is None or period.state is PeriodState.REFREEZING or (window is not None and period.window != window):
             of_window = "" if window is None else f" of the window {window!r}"
             raise NotFound("period_not_found", f"The board has no period {name!r}{of_window}.", field="period")
         return period
@@ -83,7 +86,7 @@ class Seasons:
         return found
 
     async def _find(self, board: Board, name: str) -> Period | None:
-        key = (board.id, name)
+        key = (board.id, board.revision, name)
         period = self._past.get(key)
         if period is not None and not self._may_be_pruned(board, period):
             return period
@@ -96,7 +99,7 @@ class Seasons:
 
     def forget(self, board: Board, period: Period) -> None:
         """What is known of a past period is not so any more."""
-        self._past.pop((board.id, period.name), None)
+        self._past.pop((board.id, board.revision, period.name), None)
 
     def _may_be_pruned(self, board: Board, period: Period) -> bool:
         kept = board.keep_periods_days
@@ -153,6 +156,23 @@ class Seasons:
             return BoardChange(with_later_end(fresh, period, end), free_from=period.end)
 
         return self._going_on(await self._boards.update(board, extend), name)
+
+    async def refreeze(self, caller: Caller, board: Board, name: str, reason: str | None, token: str) -> StoredAct:
+        """Set the final ranks of a period right: as they would be with what counts now. It is begun, and goes on."""
+        period = await self.period(board, None, name)
+        if period.state is PeriodState.PRUNED:
+            raise NotFound(
+                "period_pruned", f"The final ranks of {period.name!r} are not kept any more.", field="period"
+            )
+        if period.state is not PeriodState.FROZEN:
+            raise Conflict(
+                "period_not_final", f"The period {period.name!r} has no final ranks that could be set right."
+            )
+        if board.pruned_before is not None and (period.start is None or period.start < board.pruned_before):
+            raise Conflict("events_pruned", f"Not all events of {period.name!r} are kept any more.")
+        detail = msgspec.json.encode({"period": period.name}).decode()
+        act = Act(f"refreeze/{token}/{period.name}", "refreeze", caller.key_id, self._clock.now_us(), reason, detail)
+        return await self._freezer.begin_refreeze(board, period, act)
 
     def _going_on(self, board: Board, name: str) -> Period:
         now = self._clock.now_us()

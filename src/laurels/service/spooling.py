@@ -34,6 +34,7 @@ class _Kept(Struct, frozen=True, array_like=True):
     stamped: bool
     received_at: int
     metadata: str | None
+    region: str | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -78,6 +79,7 @@ class Spooler:
                         event.stamped,
                         event.received_at,
                         event.metadata,
+                        event.region,
                     )
                 )
                 for event in events
@@ -105,16 +107,14 @@ class Spooler:
             return
         events, results = await self._recorder.record([self._event(_decoder.decode(item)) for item in items])
         records = [_need_record(result) for result in results]
-        await self._follower.apply(
-            (event.board, change.row)
-            for event, record in zip(events, records, strict=True)
-            for change in record.changes
-        )
+        await self._follower.apply(row for record in records for row in record.rows)
         for event, record in zip(events, records, strict=True):
             EVENTS.labels(record.outcome.value).inc()
             if record.outcome is Recorded.CONFLICT:
                 # Its sender is gone; the first stays, as always.
                 log.warning("spooled_event_conflicts", board=event.board.uuid, event_id=event.event_id)
+            elif record.outcome is Recorded.ERASED:
+                log.info("spooled_event_erased", board=event.board.uuid)
             elif not event.board.periods_at(event.at):
                 log.warning("spooled_event_late", board=event.board.uuid, event_id=event.event_id)
         await self._spool.drop(len(items))
@@ -132,6 +132,7 @@ class Spooler:
             received_at=kept.received_at,
             metadata=kept.metadata,
             acknowledged=True,
+            region=kept.region,
         )
 
 

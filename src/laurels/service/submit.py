@@ -12,6 +12,7 @@ from laurels.core.board import Board, Status
 from laurels.core.ids import new_event_id
 from laurels.core.instants import SECOND_US, to_datetime
 from laurels.core.limits import AHEAD_US, METADATA_BYTES, METADATA_DEPTH
+from laurels.core.people import Hidden
 from laurels.core.scores import Standing
 from laurels.core.windows import Period
 from laurels.errors import Conflict, Invalid, LaurelsError
@@ -39,6 +40,7 @@ class Submission(Struct, frozen=True):
     event_id: str | None = None
     metadata: dict[str, Any] | None = None
     stamped: bool = False
+    region: str | None = None
 
 
 class RankState(StrEnum):
@@ -47,6 +49,8 @@ class RankState(StrEnum):
     RANKED = "ranked"
     OUTSIDE_CAPACITY = "outside_capacity"
     REMOVED = "removed"
+    # Somebody hid the user.
+    HIDDEN = "hidden"
     CATCHING_UP = "catching_up"
     # The board is buffered: its ranking hears of it within flushMs.
     BUFFERED = "buffered"
@@ -141,8 +145,7 @@ class Submissions:
             raise Conflict("board_archived", "An archived board can't be changed.")
         token = idempotency_key if idempotency_key is not None else new_event_id(now)
         act = Act(f"remove/{token}/{user_id}", "remove", caller.key_id, now)
-        rows = await self._ledger.remove_user(board, user_id, act)
-        await self._follower.apply((board, row) for row in rows)
+        await self._follower.apply(await self._ledger.remove_user(board, user_id, act), at_once=True)
 
 
 def _require_open(board: Board, now: int) -> None:
@@ -177,6 +180,7 @@ def _check(board: Board, submission: Submission, now: int) -> Event:
         stamped=submission.at is None or submission.stamped,
         received_at=now,
         metadata=canonical_metadata(submission.metadata),
+        region=submission.region,
     )
 
 
@@ -262,6 +266,10 @@ def _answer(event: Event, written: Written | LaurelsError) -> Accepted | Laurels
             f"taken up to {board.grace_s} s after a reset.",
             field="timestamp",
         )
+    if written.record.outcome is Recorded.ERASED:
+        return Conflict(
+            "user_erased", "This user was erased, and scores of an earlier time are not taken any more.", field="userId"
+        )
     spooled = written.record.outcome is Recorded.SPOOLED
     taken = {period.window for period in board.periods_at(event.at)}
     changes = {change.row.period_id: change for change in written.record.changes}
@@ -286,7 +294,7 @@ def _answer(event: Event, written: Written | LaurelsError) -> Accepted | Laurels
 def _counted(board: Board, period: Period, change: Change, placement: Placement | None) -> Counted:
     standing = change.row.standing
     before = change.before.standing if change.before else None
-    state = _rank_state(standing, placement)
+    state = RankState.HIDDEN if change.row.hidden is not Hidden.NO else _rank_state(standing, placement)
     if state is RankState.CATCHING_UP and board.flush_ms is not None:
         state = RankState.BUFFERED
     return Counted(

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from laurels.core.board import Board, Ranking
 from laurels.core.order import decode_key, encode_key
+from laurels.core.people import GLOBAL, Hidden
 from laurels.core.scores import Standing
 from laurels.core.windows import Period
 from laurels.errors import Unavailable
@@ -28,6 +29,7 @@ class Fault(StrEnum):
     ROW_MISSING = "row_missing"
     ROW_EXTRA = "row_extra"
     ROW_DIFFERS = "row_differs"
+    ROW_MISPLACED = "row_misplaced"
     INDEX_MISSING = "index_missing"
     INDEX_EXTRA = "index_extra"
     INDEX_DIFFERS = "index_differs"
@@ -52,12 +54,12 @@ class Checked(Struct, frozen=True):
 async def verify_board(
     ledger: Ledger, index: Index, board_id: int, board_of: Callable[[int], Board]
 ) -> AsyncIterator[Checked]:
-    """Check every user of a board. Memory: a key for each user."""
+    """Check every user of a board. Memory: a key for each user and segment."""
     board = board_of(board_id)
     seen: dict[int, _Seen] = {}
     for period in board.open_periods:
         try:
-            seen[period.id] = _Seen(await _revision(index, board.ranking(period.id)), [])
+            seen[period.id] = _Seen(await _revision(index, board.ranking(period.id)), {})
         except Unavailable:
             if period.id in {each.id for each in board_of(board_id).open_periods}:
                 raise
@@ -92,14 +94,16 @@ class _Seen(Struct):
     """The index's revision before the ledger was read, and the keys that the ledger says must be ranked."""
 
     revision: Hashable
-    keys: list[bytes]
+    # By segment.
+    keys: dict[str, list[bytes]]
 
     def add(self, board: Board, period: Period, chunk: list[Refolded]) -> None:
-        self.keys += [
-            encode_key(board.order, board.ties, fresh.score, fresh.achieved_at, user.user_id)
-            for user in chunk
-            if (fresh := user.fresh.get(period.id)) is not None
-        ]
+        for user in chunk:
+            fresh = user.fresh.get(period.id)
+            if fresh is not None and user.hidden is Hidden.NO:
+                key = encode_key(board.order, board.ties, fresh.score, fresh.achieved_at, user.user_id)
+                for segment in (GLOBAL, *user.segments):
+                    self.keys.setdefault(segment, []).append(key)
 
 
 def _grace_s(board: Board) -> float:
@@ -113,9 +117,19 @@ def _check_rows(board: Board, periods: Sequence[Period], user: Refolded) -> Iter
         row, fresh = rows.get(period.id), user.fresh.get(period.id)
         stored = row.standing if row else None
         if stored == fresh:
+            if row is not None and fresh is not None and (row.segments, row.hidden) != (user.segments, user.hidden):
+                yield _misplaced(board, period, user, row)
             continue
         fault = Fault.ROW_MISSING if stored is None else Fault.ROW_EXTRA if fresh is None else Fault.ROW_DIFFERS
         yield Difference(board.uuid, period.name, user.user_id, fault, _show(fresh), _show(stored))
+
+
+def _misplaced(board: Board, period: Period, user: Refolded, row: Row) -> Difference:
+    def show(segments: Sequence[str], hidden: Hidden) -> str:
+        return f"in {', '.join((GLOBAL, *segments))}" + ("" if hidden is Hidden.NO else ", hidden")
+
+    expected, found = show(user.segments, user.hidden), show(row.segments, row.hidden)
+    return Difference(board.uuid, period.name, user.user_id, Fault.ROW_MISPLACED, expected, found)
 
 
 async def _check_index(
@@ -135,11 +149,13 @@ async def _check_index(
         row, found = rows.get(user.user_id), held.get(user.user_id)
         if row is None or (found is not None and found.version > row.version):
             continue
-        fresh = user.fresh.get(period.id)
+        fresh = user.fresh.get(period.id) if user.hidden is Hidden.NO else None
         if board.forgets and (found is None or found.score is None):
             # The index need not know of it; the order check knows who must be ranked.
             continue
-        fault = _index_fault(row, fresh, found, capped=board.capacity is not None)
+        fault = _index_fault(row, fresh, found, capped=board.capacity is not None and not board.is_segmented)
+        if fault is None and found is not None and found.score is not None and found.segments != user.segments:
+            fault = Fault.INDEX_DIFFERS
         if fault is not None:
             differences.append(
                 Difference(board.uuid, period.name, user.user_id, fault, _show(fresh), _show_held(found))
@@ -168,15 +184,26 @@ def _index_fault(row: Row, fresh: Standing | None, found: Held | None, *, capped
 
 async def _check_order(index: Index, board: Board, period: Period, seen: _Seen) -> list[Difference]:
     """Who is ranked at which place, as a whole. Only a ranking that stood still can be held to it."""
-    ranking = board.ranking(period.id)
+    differences = []
+    for segment in {GLOBAL, *seen.keys, *await index.segments(board.ranking(period.id))}:
+        keys = seen.keys.get(segment, [])
+        differences += await _check_segment(index, board, period, segment, keys, seen.revision)
+    return differences
+
+
+async def _check_segment(
+    index: Index, board: Board, period: Period, segment: str, keys: list[bytes], revision: Hashable
+) -> list[Difference]:
+    ranking = board.ranking(period.id, segment)
     ranked = [user async for chunk in index.ranked_users(ranking) for user in chunk]
-    wanted = [decode_key(board.order, board.ties, key)[2] for key in sorted(seen.keys)[: board.capacity]]
-    if ranked == wanted:
+    wanted = [decode_key(board.order, board.ties, key)[2] for key in sorted(keys)[: board.capacity]]
+    if ranked == wanted or await index.revision(ranking) != revision:
         return []
     # What was committed while the ledger was read has to arrive in the index within this time.
     await asyncio.sleep(_grace_s(board))
-    if await index.revision(ranking) != seen.revision:
+    if await index.revision(ranking) != revision:
         return []
+    where = "" if segment == GLOBAL else f" in {segment}"
     places = {user: number for number, user in enumerate(ranked, 1)}
     differences = []
     for number, user in enumerate(wanted, 1):
@@ -184,10 +211,10 @@ async def _check_order(index: Index, board: Board, period: Period, seen: _Seen) 
         if place != number:
             fault = Fault.INDEX_MISSING if place is None else Fault.INDEX_DIFFERS
             differences.append(
-                Difference(board.uuid, period.name, user, fault, f"place {number}", f"place {place or 'none'}")
+                Difference(board.uuid, period.name, user, fault, f"place {number}{where}", f"place {place or 'none'}")
             )
     differences += [
-        Difference(board.uuid, period.name, user, Fault.INDEX_EXTRA, "not ranked", f"place {place}")
+        Difference(board.uuid, period.name, user, Fault.INDEX_EXTRA, f"not ranked{where}", f"place {place}")
         for user, place in places.items()
     ]
     return differences

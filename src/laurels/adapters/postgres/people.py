@@ -7,6 +7,7 @@ board, for who is hidden; the row itself, for a fold of what is left. So no batc
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from laurels.adapters.postgres import scores
 from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.scores import SQL as SCORES
 from laurels.adapters.postgres.scores import read_events, read_rows, refold_rows
@@ -29,6 +30,9 @@ class PostgresPeople:
         found = await self._pool.read(lambda c: c.fetch(SQL["profiles"], pod_id, list(user_ids)))
         return [read_profile(columns) for columns in found]
 
+    async def has_names(self, pod_id: str) -> bool:
+        return await self._pool.read(lambda c: c.fetchval(SQL["has_names"], pod_id)) is not None
+
     async def change_profiles(self, pod_id: str, changes: Sequence[ProfileChange], at: int) -> list[Row]:
         return await self._pool.write(lambda c: _change_profiles(c, pod_id, changes, at), repeat=True)
 
@@ -45,8 +49,10 @@ class PostgresPeople:
 
     async def begin_act(self, pod_id: str, board_id: int, user_id: str | None, act: Act) -> StoredAct:
         async def begin(connection: Connection) -> StoredAct:
-            await _insert_act(connection, pod_id, board_id, user_id, act)
-            return await _act_by_key(connection, pod_id, board_id, act)
+            await connection.execute(SCORES["share_board"], board_id)
+            if await scores.insert_act(connection, pod_id, board_id, user_id, act) is not None:
+                await scores.need_no_refreeze(connection, [board_id])
+            return await scores.act_by_key(connection, pod_id, board_id, act)
 
         return await self._pool.write(begin, repeat=True)
 
@@ -55,20 +61,27 @@ class PostgresPeople:
             await connection.execute(SQL["end_act"], now, act.id)
             if undoes is not None:
                 await connection.execute(SQL["undo_act"], act.id, undoes)
-            return _act(await connection.fetchrow(SQL["find_act"], act.pod_id, act.id))
+            (found,) = await connection.fetch(SQL["find_act"], act.pod_id, act.id)
+            return StoredAct(*found)
 
         return await self._pool.write(finish, repeat=True)
 
     async def find_act(self, pod_id: str, act_id: int) -> StoredAct | None:
         found = await self._pool.read(lambda c: c.fetchrow(SQL["find_act"], pod_id, act_id))
-        return None if found is None else _act(found)
+        return None if found is None else StoredAct(*found)
 
     async def acts(self, pod_id: str, board_id: int | None, before: int, limit: int) -> list[StoredAct]:
         found = await self._pool.read(lambda c: c.fetch(SQL["acts"], pod_id, board_id, before, limit))
-        return [_act(columns) for columns in found]
+        return [StoredAct(*columns) for columns in found]
+
+    async def acts_of_user(self, pod_id: str, user_id: str) -> list[StoredAct]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["acts_of_user"], pod_id, user_id))
+        return [StoredAct(*columns) for columns in found]
 
     async def unfinished_acts(self, before: int) -> list[StoredAct]:
-        return [_act(columns) for columns in await self._pool.read(lambda c: c.fetch(SQL["unfinished_acts"], before))]
+        return [
+            StoredAct(*columns) for columns in await self._pool.read(lambda c: c.fetch(SQL["unfinished_acts"], before))
+        ]
 
     # Events that don't count
 
@@ -107,6 +120,7 @@ class PostgresPeople:
             users = sorted((user_id for (user_id,) in found), key=str.encode)
             # The rows first: a batch with more events of these users waits for them, and adds to what is written here.
             rows = read_rows(await connection.fetch(SCORES["rows_of_users_locked"], board.id, users))
+            await scores.need_no_refreeze(connection, [board.id])
             turned = await turn(connection)
             await connection.execute(SQL["count_act"], len(turned), act.id)
             return Touched(len(turned), await refold_rows(connection, board, users, rows) if turned else [])
@@ -165,10 +179,11 @@ async def _hide(
     connection: Connection, pod_id: str, board_id: int, user_id: str, hidden: Hidden, act: Act
 ) -> tuple[int, list[Row]]:
     await connection.execute(SQL["lock_boards"], pod_id, board_id)
-    act_id = await _insert_act(connection, pod_id, board_id, user_id, act)
+    act_id = await scores.insert_act(connection, pod_id, board_id, user_id, act)
     if act_id is None:
         rows = read_rows(await connection.fetch(SQL["open_rows"], pod_id, board_id, user_id))
-        return (await _act_by_key(connection, pod_id, board_id, act)).id, rows
+        return (await scores.act_by_key(connection, pod_id, board_id, act)).id, rows
+    await scores.need_no_refreeze(connection, await _boards(connection, pod_id, board_id))
     await connection.execute(SQL["end_act"], act.at, act_id)
     if hidden is Hidden.NO:
         await connection.execute(SQL["delete_hide"], pod_id, user_id, board_id)
@@ -177,11 +192,15 @@ async def _hide(
     return act_id, read_rows(await connection.fetch(SQL["hide_rows"], pod_id, board_id, user_id))
 
 
+async def _boards(connection: Connection, pod_id: str, board_id: int) -> list[int]:
+    return [number for (number,) in await connection.fetch(SQL["boards_of"], pod_id, board_id)]
+
+
 async def _erase(connection: Connection, pod_id: str, user_id: str, stand_in: str, act: Act) -> list[Row] | None:
     await connection.execute(SQL["lock_boards"], pod_id, 0)
     if await connection.fetchval(SQL["being_frozen"], pod_id):
         return None
-    act_id = await _insert_act(connection, pod_id, 0, stand_in, act)
+    act_id = await scores.insert_act(connection, pod_id, 0, stand_in, act)
     if act_id is None:
         return []
     await connection.execute(SQL["end_act"], act.at, act_id)
@@ -193,18 +212,3 @@ async def _erase(connection: Connection, pod_id: str, user_id: str, stand_in: st
     for statement in ("bases", "unswept", "profile", "hides"):
         await connection.execute(SQL[f"erase_{statement}"], pod_id, user_id)
     return read_rows(await connection.fetch(SQL["clear_rows"], pod_id, user_id))
-
-
-async def _insert_act(connection: Connection, pod_id: str, board_id: int, user_id: str | None, act: Act) -> int | None:
-    """Its number; None: it is there already."""
-    values = (pod_id, board_id, act.act_id, act.kind, user_id, act.by, act.at, act.reason, act.detail)
-    found = await connection.fetchval(SQL["insert_act"], *values)
-    return None if found is None else int(found)
-
-
-async def _act_by_key(connection: Connection, pod_id: str, board_id: int, act: Act) -> StoredAct:
-    return _act(await connection.fetchrow(SQL["act_by_key"], pod_id, board_id, act.act_id))
-
-
-def _act(columns: Any) -> StoredAct:
-    return StoredAct(*columns)

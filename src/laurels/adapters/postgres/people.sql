@@ -12,6 +12,9 @@ ON CONFLICT DO NOTHING;
 SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
 WHERE pod_id = $1 AND user_id = ANY ($2::text[]) ORDER BY pod_id, user_id FOR NO KEY UPDATE;
 
+-- name: has_names
+SELECT 1 FROM profiles WHERE pod_id = $1 AND (display_name IS NOT NULL OR avatar_url IS NOT NULL) LIMIT 1;
+
 -- name: put_profiles
 UPDATE profiles AS p SET display_name = n.display_name, avatar_url = n.avatar_url, region = n.region,
                          region_at = n.region_at, circles = n.circles
@@ -56,15 +59,6 @@ FROM boards b JOIN periods p ON p.board_id = b.id AND p.state = 'open'
 JOIN scores s ON s.period_id = p.id AND s.user_id = $3
 WHERE b.pod_id = $1 AND ($2::bigint = 0 OR b.id = $2);
 
--- name: insert_act
-INSERT INTO acts (pod_id, board_id, act_id, kind, user_id, by_key, at, reason, detail)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-ON CONFLICT (pod_id, board_id, act_id) DO NOTHING RETURNING id;
-
--- name: act_by_key
-SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
-WHERE pod_id = $1 AND board_id = $2 AND act_id = $3;
-
 -- name: find_act
 SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
 WHERE pod_id = $1 AND id = $2;
@@ -72,6 +66,10 @@ WHERE pod_id = $1 AND id = $2;
 -- name: acts
 SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
 WHERE pod_id = $1 AND ($2::bigint IS NULL OR board_id IN (0, $2)) AND id < $3 ORDER BY id DESC LIMIT $4;
+
+-- name: acts_of_user
+SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
+WHERE pod_id = $1 AND user_id = $2 ORDER BY id;
 
 -- name: unfinished_acts
 SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
@@ -182,3 +180,6 @@ DELETE FROM touches WHERE user_id = $2 AND board_id IN (SELECT id FROM boards WH
 
 -- name: forget_erased
 UPDATE erased SET user_id = NULL WHERE pod_id = $1 AND digest = $2;
+
+-- name: boards_of
+SELECT id FROM boards WHERE pod_id = $1 AND ($2::bigint = 0 OR id = $2);

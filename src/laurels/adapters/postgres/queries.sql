@@ -203,14 +203,17 @@ FROM boards WHERE $1::bigint[] IS NULL OR id = ANY ($1) ORDER BY id;
 INSERT INTO periods (board_id, window_name, name, start_at, end_at) VALUES ($1, $2, $3, $4, $5) RETURNING id;
 
 -- name: update_period
-UPDATE periods SET start_at = $1, end_at = $2, state = $3, terms = $4 WHERE id = $5 AND state IN ('open', 'closed');
+UPDATE periods SET start_at = $1, end_at = $2, state = $3, terms = $4,
+                   closed_seq = CASE WHEN $3 <> 'closed' THEN NULL
+                                     ELSE coalesce(closed_seq, (SELECT last_value FROM event_seqs)) END
+WHERE id = $5 AND state IN ('open', 'closed');
 
 -- name: live_periods
-SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE state IN ('open', 'closed') AND ($1::bigint[] IS NULL OR board_id = ANY ($1)) ORDER BY start_at NULLS FIRST, id;
 
 -- name: open_periods_of
-SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE board_id = $1 AND state = 'open' ORDER BY start_at NULLS FIRST, id;
 
 -- name: lock_board
@@ -278,3 +281,15 @@ INSERT INTO touches (board_id, user_id) SELECT * FROM unnest($1::bigint[], $2::t
 
 -- name: share_board
 SELECT pg_advisory_xact_lock_shared(1279348562, $1::bigint::int);
+
+-- name: insert_act
+INSERT INTO acts (pod_id, board_id, act_id, kind, user_id, by_key, at, reason, detail)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+ON CONFLICT (pod_id, board_id, act_id) DO NOTHING RETURNING id;
+
+-- name: act_by_key
+SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
+WHERE pod_id = $1 AND board_id = $2 AND act_id = $3;
+
+-- name: is_refreezing
+SELECT EXISTS (SELECT FROM periods WHERE board_id = ANY ($1::bigint[]) AND state = 'refreezing');

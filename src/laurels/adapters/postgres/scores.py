@@ -17,13 +17,14 @@ from laurels.adapters.sql_ledger import (
     read_period,
     read_profile,
     refold_users,
+    refreeze_running,
     stale,
 )
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Order, Ties
 from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, spell_total
 from laurels.errors import Stale
-from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredEvent
+from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredAct, StoredEvent
 
 SQL = load_queries("laurels.adapters.postgres")
 
@@ -95,6 +96,11 @@ def _others(event: Event, moved: dict[str, list[Row]], changes: Sequence[Change]
     return tuple(row for row in moved.get(event.user_id, ()) if row.period_id not in own)
 
 
+def exact_total(board: Board, standing: Standing) -> str | None:
+    """What stands in the column `total`."""
+    return (standing.total or exact_text(standing.score)) if board.rule is Rule.INCREMENT else None
+
+
 async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[str], rows: Sequence[Row]) -> list[Row]:
     """Fold what counts of some users' events anew; `rows`: theirs in open periods, locked. Gives those that changed."""
     asked = (board.id, list(user_ids))
@@ -112,14 +118,13 @@ async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[s
     ]
     if not changed:
         return []
-    increments = board.rule is Rule.INCREMENT
     written = await connection.fetch(
         SQL["refolded_rows"],
         [period_id for period_id, _, _ in changed],
         [user_id for _, user_id, _ in changed],
         [fresh and fresh.score for _, _, fresh in changed],
         [fresh and fresh.achieved_at for _, _, fresh in changed],
-        [(fresh.total or exact_text(fresh.score)) if fresh and increments else None for _, _, fresh in changed],
+        [None if fresh is None else exact_total(board, fresh) for _, _, fresh in changed],
         [fresh is not None and fresh.moved for _, _, fresh in changed],
     )
     users = sorted({user_id for _, user_id, _ in changed})
@@ -137,6 +142,8 @@ async def _fetch_stale(connection: Connection, events: Sequence[Event], statemen
 
 
 async def remove_user(connection: Connection, board: Board, user_id: str, act: Act) -> list[Row]:
+    await connection.execute(SQL["share_board"], board.id)
+    await need_no_refreeze(connection, [board.id])
     try:
         found = await connection.fetch(SQL["remove_user"], board.id, act.act_id, act.kind, user_id, act.by, act.at)
     except asyncpg.PostgresError as error:
@@ -144,6 +151,23 @@ async def remove_user(connection: Connection, board: Board, user_id: str, act: A
             raise nothing_to_remove(user_id) from None
         raise
     return read_rows(found)
+
+
+async def insert_act(connection: Connection, pod_id: str, board_id: int, user_id: str | None, act: Act) -> int | None:
+    """Its number; None: it is there already."""
+    values = (pod_id, board_id, act.act_id, act.kind, user_id, act.by, act.at, act.reason, act.detail)
+    found = await connection.fetchval(SQL["insert_act"], *values)
+    return None if found is None else int(found)
+
+
+async def act_by_key(connection: Connection, pod_id: str, board_id: int, act: Act) -> StoredAct:
+    (found,) = await connection.fetch(SQL["act_by_key"], pod_id, board_id, act.act_id)
+    return StoredAct(*found)
+
+
+async def need_no_refreeze(connection: Connection, board_ids: Sequence[int]) -> None:
+    if await connection.fetchval(SQL["is_refreezing"], list(board_ids)):
+        raise refreeze_running()
 
 
 async def best_rows(connection: Connection, ranking: Ranking, limit: int) -> list[Row]:

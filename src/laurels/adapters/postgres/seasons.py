@@ -4,20 +4,21 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from laurels.adapters.final_ranks import FinalRanks
+from laurels.adapters.postgres import scores
 from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.scores import LAST_SEQ, read_bases, read_rows, signs
 from laurels.adapters.postgres.scores import SQL as SCORES
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import need_final, not_closed, read_period
+from laurels.adapters.sql_ledger import WRITABLE, act_running, edition_name, need_final, not_closed, read_period
 from laurels.core.board import Board, Ranking
 from laurels.core.scores import Standing, fold
 from laurels.core.windows import Period
-from laurels.ports import Final, Grant, Message, Result, Row
+from laurels.ports import Act, Final, Grant, Message, Result, Row, StoredAct
 
 SQL = load_queries("laurels.adapters.postgres", "seasons.sql")
 
 CHUNK_ROWS = 5000
-PERIOD_COLUMNS = 9
+PERIOD_COLUMNS = 10
 
 
 class PostgresSeasons:
@@ -64,11 +65,12 @@ class PostgresSeasons:
         self, period_id: int, finals: Sequence[Final], grants: Sequence[Grant], messages: Sequence[Message]
     ) -> None:
         async def write(connection: Connection) -> None:
-            if await connection.fetchval(SQL["state_of"], period_id) != "closed":
+            if await connection.fetchval(SQL["state_of"], period_id) not in WRITABLE:
                 raise not_closed()
             await connection.execute(
                 SQL["insert_final"],
                 period_id,
+                [final.segment for final in finals],
                 [final.place for final in finals],
                 [final.user_id for final in finals],
                 [final.score for final in finals],
@@ -87,6 +89,8 @@ class PostgresSeasons:
                     [grant.score for grant in grants],
                     [grant.prize for grant in grants],
                     [grant.granted_at for grant in grants],
+                    [grant.claimed_at for grant in grants],
+                    [grant.claimed_by for grant in grants],
                 )
             await _insert_messages(connection, messages)
 
@@ -104,6 +108,56 @@ class PostgresSeasons:
                 await connection.execute(SQL["grow_revision"], board.id)
                 await connection.execute(SCORES["registry_changed"])
             return frozen is not None
+
+        return await self._pool.write(finish, repeat=True)
+
+    # Setting final ranks right
+
+    async def begin_refreeze(self, board: Board, period: Period, act: Act) -> StoredAct:
+        async def begin(connection: Connection) -> StoredAct:
+            await connection.execute(SCORES["lock_board"], board.id)
+            if await scores.insert_act(connection, board.pod_id, board.id, None, act) is not None:
+                await scores.need_no_refreeze(connection, [board.id])
+                if await connection.fetchval(SQL["act_going_on"], board.id):
+                    raise act_running()
+                await connection.execute(SQL["insert_refreezing"], period.id)
+            return await scores.act_by_key(connection, board.pod_id, board.id, act)
+
+        return await self._pool.write(begin, repeat=True)
+
+    async def refreezing(self) -> list[tuple[int, Period]]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["refreezing"]))
+        return [(board_id, read_period(columns)) for board_id, *columns in found]
+
+    async def last_refolded(self, period_id: int) -> str:
+        return str(await self._pool.scan(lambda c: c.fetchval(SQL["last_refolded"], period_id)))
+
+    async def refold_some(self, board: Board, period: Period, after: str, limit: int) -> str | None:
+        return await self._pool.write(lambda c: _refold_some(c, board, period, after, limit), repeat=True)
+
+    async def grants_of_users(self, period_id: int, user_ids: Sequence[str]) -> list[Grant]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["grants_of_users"], period_id, list(user_ids)))
+        return [Grant(*columns) for columns in found]
+
+    async def finish_refreeze(
+        self, board: Board, period: Period, total_users: int, messages: Sequence[Message], now: int
+    ) -> bool:
+        async def finish(connection: Connection) -> bool:
+            await connection.execute(SCORES["lock_board"], board.id)
+            if await connection.fetchval(SQL["state_of"], period.id) != "refreezing":
+                return False
+            name = period.name.removesuffix("@")
+            (found,) = await connection.fetch(SQL["find_period"], board.id, name)
+            replaced = read_period(found)
+            editions = await connection.fetchval(SQL["count_editions"], board.id, name)
+            await connection.execute(SQL["supersede"], edition_name(name, editions + 1), replaced.id)
+            await connection.execute(SQL["take_place"], name, total_users, replaced.frozen_at, period.id)
+            await _insert_messages(connection, messages)
+            await connection.execute(SQL["release_messages"], now, period.id)
+            await connection.execute(SQL["grow_revision"], board.id)
+            await connection.execute(SCORES["registry_changed"])
+            await connection.execute(SQL["end_refreeze"], now, board.id)
+            return True
 
         return await self._pool.write(finish, repeat=True)
 
@@ -186,20 +240,20 @@ class PostgresSeasons:
 
     # Final ranks, by key
 
-    async def _page(self, period_id: int, after: int, limit: int) -> list[Final]:
-        found = await self._pool.read(lambda c: c.fetch(SQL["final_page"], period_id, after, limit))
+    async def _page(self, period_id: int, segment: str, after: int, limit: int) -> list[Final]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["final_page"], period_id, segment, after, limit))
         return [Final(*columns) for columns in found]
 
-    async def _find(self, period_id: int, user_ids: Sequence[str]) -> list[Final]:
-        found = await self._pool.read(lambda c: c.fetch(SQL["find_final"], period_id, list(user_ids)))
+    async def _find(self, period_id: int, segment: str, user_ids: Sequence[str]) -> list[Final]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["find_final"], period_id, segment, list(user_ids)))
         return [Final(*columns) for columns in found]
 
-    async def _scores(self, period_id: int, places: Sequence[int]) -> dict[int, float]:
-        found = await self._pool.read(lambda c: c.fetch(SQL["final_score"], period_id, list(places)))
+    async def _scores(self, period_id: int, segment: str, places: Sequence[int]) -> dict[int, float]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["final_score"], period_id, segment, list(places)))
         return {row["place"]: row["score"] for row in found}
 
-    async def _total(self, period_id: int) -> int:
-        return need_final(await self._pool.read(lambda c: c.fetchval(SQL["final_total"], period_id)))
+    async def _total(self, period_id: int, segment: str) -> int:
+        return need_final(await self._pool.read(lambda c: c.fetchval(SQL["final_total"], period_id, segment)))
 
 
 async def _insert_messages(connection: Connection, messages: Sequence[Message]) -> None:
@@ -212,6 +266,27 @@ async def _insert_messages(connection: Connection, messages: Sequence[Message]) 
 def _read_grant(columns: Any) -> tuple[int, Period, Grant]:
     board_id, *rest = columns
     return board_id, read_period(rest[:PERIOD_COLUMNS]), Grant(*rest[PERIOD_COLUMNS:])
+
+
+async def _refold_some(connection: Connection, board: Board, period: Period, after: str, limit: int) -> str | None:
+    users = [user for (user,) in await connection.fetch(SQL["next_event_users"], board.id, after, limit)]
+    if not users:
+        return None
+    asked = (board.id, users[0], users[-1], period.start, period.end, period.replaces)
+    standings: dict[str, Standing] = {}
+    for user_id, score, at in await connection.fetch(SQL["events_of_period"], *asked):
+        standings[user_id] = fold(board.rule, board.order, standings.get(user_id), score, at)
+    await connection.execute(
+        SQL["refolded_rows"],
+        period.id,
+        board.id,
+        list(standings),
+        [standing.score for standing in standings.values()],
+        [standing.achieved_at for standing in standings.values()],
+        [scores.exact_total(board, standing) for standing in standings.values()],
+        [standing.moved for standing in standings.values()],
+    )
+    return str(users[-1])
 
 
 async def _prune_events(

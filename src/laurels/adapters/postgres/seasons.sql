@@ -1,34 +1,37 @@
 -- What becomes of periods: final ranks, rewards, retention; and the outbox and the jobs that see to it.
 
 -- name: find_period
-SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE board_id = $1 AND name = $2;
 
 -- name: period_at
-SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE board_id = $1 AND window_name = $2 AND (start_at <= $3 OR start_at IS NULL)
+  AND state NOT IN ('refreezing', 'superseded')
 ORDER BY start_at DESC NULLS LAST, id DESC LIMIT 1;
 
 -- name: periods_page
-SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE board_id = $1 AND ($2::text IS NULL OR window_name = $2) AND (coalesce(start_at, 0), id) < ($3, $4)
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+WHERE board_id = $1 AND ($2::text IS NULL OR window_name = $2) AND state <> 'refreezing'
+  AND (coalesce(start_at, 0), id) < ($3, $4)
 ORDER BY coalesce(start_at, 0) DESC, id DESC LIMIT $5;
 
 -- name: count_ranked
 SELECT count(*) FROM scores WHERE period_id = $1 AND score IS NOT NULL AND hidden = 0;
 
 -- name: last_place
-SELECT coalesce(max(place), 0) FROM finals WHERE period_id = $1;
+SELECT coalesce(max(place), 0) FROM finals WHERE period_id = $1 AND segment = 'global';
 
 -- name: insert_final
-INSERT INTO finals (period_id, place, user_id, score, achieved_at, competition, dense)
-SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::double precision[], $5::bigint[], $6::bigint[], $7::bigint[])
+INSERT INTO finals (period_id, segment, place, user_id, score, achieved_at, competition, dense)
+SELECT $1, * FROM unnest($2::text[], $3::bigint[], $4::text[], $5::double precision[], $6::bigint[], $7::bigint[],
+                         $8::bigint[])
 ON CONFLICT DO NOTHING;
 
 -- name: insert_grant
-INSERT INTO grants (period_id, place, reward, user_id, rank, score, prize, granted_at)
+INSERT INTO grants (period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by)
 SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::double precision[], $7::text[],
-                         $8::bigint[])
+                         $8::bigint[], $9::bigint[], $10::text[])
 ON CONFLICT DO NOTHING;
 
 -- name: insert_message
@@ -46,8 +49,8 @@ UPDATE outbox SET due_at = $1 WHERE period_id = $2 AND due_at IS NULL;
 UPDATE boards SET revision = revision + 1 WHERE id = $1;
 
 -- name: unswept
-SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE state = 'frozen' AND NOT swept AND frozen_at < $1 ORDER BY frozen_at;
+SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+WHERE state IN ('frozen', 'superseded') AND NOT swept AND frozen_at < $1 ORDER BY frozen_at;
 
 -- name: sweep_rows
 WITH removed AS (
@@ -65,14 +68,15 @@ WITH removed AS (
 UPDATE periods SET swept = true WHERE id = $1;
 
 -- name: results
-SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense
 FROM finals f JOIN periods p ON p.id = f.period_id
-WHERE f.user_id = $1 AND (p.frozen_at, p.id) < ($2, $3) AND p.state = 'frozen' AND p.board_id = ANY ($4::bigint[])
+WHERE f.user_id = $1 AND f.segment = 'global' AND (p.frozen_at, p.id) < ($2, $3) AND p.state = 'frozen'
+  AND p.board_id = ANY ($4::bigint[])
 ORDER BY p.frozen_at DESC, p.id DESC LIMIT $5;
 
 -- name: grants_of_user
-SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
 FROM grants g JOIN periods p ON p.id = g.period_id
 WHERE g.user_id = $1 AND p.state IN ('frozen', 'pruned') AND p.board_id = ANY ($2::bigint[])
@@ -84,7 +88,7 @@ SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claime
 WHERE period_id = $1 AND (place, reward) > ($2, $3) ORDER BY place, reward LIMIT $4;
 
 -- name: find_grant
-SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
 FROM grants g JOIN periods p ON p.id = g.period_id
 WHERE g.period_id = $1 AND g.place = $2 AND g.reward = $3 AND p.state IN ('frozen', 'pruned');
@@ -125,8 +129,8 @@ SELECT value FROM facts WHERE name = $1;
 INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: prunable_periods
-SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE board_id = $1 AND ((state = 'frozen' AND swept AND frozen_at < $2)
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+WHERE board_id = $1 AND ((state IN ('frozen', 'superseded') AND swept AND frozen_at < $2)
                          OR (state = 'pruned' AND EXISTS (SELECT FROM finals WHERE period_id = periods.id)))
 ORDER BY id;
 
@@ -135,26 +139,29 @@ UPDATE periods SET state = 'pruned' WHERE id = $1;
 
 -- name: prune_finals
 WITH removed AS (
-    DELETE FROM finals WHERE period_id = $1 AND place IN (SELECT place FROM finals WHERE period_id = $1 LIMIT $2)
+    DELETE FROM finals WHERE (period_id, segment, place) IN
+        (SELECT period_id, segment, place FROM finals WHERE period_id = $1 LIMIT $2)
     RETURNING 1
 ) SELECT count(*) FROM removed;
 
 -- name: final_total
-SELECT total_users FROM periods WHERE id = $1 AND state = 'frozen';
+SELECT CASE WHEN $2::text = 'global' THEN total_users
+            ELSE (SELECT coalesce(max(place), 0) FROM finals WHERE period_id = $1 AND segment = $2) END
+FROM periods WHERE id = $1 AND state IN ('frozen', 'superseded');
 
 -- name: state_of
 SELECT state FROM periods WHERE id = $1 FOR SHARE;
 
 -- name: final_page
 SELECT place, user_id, score, achieved_at, competition, dense FROM finals
-WHERE period_id = $1 AND place > $2 ORDER BY place LIMIT $3;
+WHERE period_id = $1 AND segment = $2 AND place > $3 ORDER BY place LIMIT $4;
 
 -- name: find_final
 SELECT place, user_id, score, achieved_at, competition, dense FROM finals
-WHERE period_id = $1 AND user_id = ANY ($2::text[]);
+WHERE period_id = $1 AND segment = $2 AND user_id = ANY ($3::text[]);
 
 -- name: final_score
-SELECT place, score FROM finals WHERE period_id = $1 AND place = ANY ($2::bigint[]);
+SELECT place, score FROM finals WHERE period_id = $1 AND segment = $2 AND place = ANY ($3::bigint[]);
 
 -- name: put_webhook
 INSERT INTO webhooks (pod_id, url, secret, created_at) VALUES ($1, $2, $3, $4)
@@ -208,3 +215,54 @@ SELECT name, owner, started_at, finished_at, result, error, runs FROM jobs ORDER
 -- name: note_pruned
 INSERT INTO facts AS f (name, value) VALUES ('pruned_xact', $1)
 ON CONFLICT (name) DO UPDATE SET value = greatest(f.value::bigint, excluded.value::bigint)::text;
+
+-- name: act_going_on
+SELECT EXISTS (SELECT FROM acts WHERE board_id = $1 AND done_at IS NULL AND kind <> 'refreeze');
+
+-- name: insert_refreezing
+INSERT INTO periods (board_id, window_name, name, start_at, end_at, state, terms, replaces, closed_seq)
+SELECT board_id, window_name, name || '@', start_at, end_at, 'refreezing', terms, id, closed_seq
+FROM periods WHERE id = $1;
+
+-- name: refreezing
+SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+WHERE state = 'refreezing' ORDER BY id;
+
+-- name: last_refolded
+SELECT coalesce(max(user_id), '') FROM scores WHERE period_id = $1;
+
+-- name: next_event_users
+SELECT DISTINCT user_id FROM events WHERE board_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3;
+
+-- name: events_of_period
+SELECT user_id, score, at FROM events
+WHERE board_id = $1 AND user_id BETWEEN $2 AND $3 AND voided_by IS NULL
+  AND ($4::bigint IS NULL OR at >= $4) AND ($5::bigint IS NULL OR at < $5)
+  AND seq <= (SELECT coalesce(closed_seq, 9223372036854775807) FROM periods WHERE id = $6)
+ORDER BY user_id, seq;
+
+-- name: refolded_rows
+INSERT INTO scores (period_id, user_id, score, achieved_at, total, moved, version, hidden, segments)
+SELECT $1, r.user_id, r.score, r.achieved_at, r.total::numeric, r.moved, nextval('versions'),
+       hidden_on(b.pod_id, b.id, r.user_id), segments_of(b.segments, f.region, f.circles)
+FROM unnest($3::text[], $4::double precision[], $5::bigint[], $6::text[], $7::boolean[])
+    AS r (user_id, score, achieved_at, total, moved)
+JOIN boards b ON b.id = $2
+LEFT JOIN profiles f ON f.pod_id = b.pod_id AND f.user_id = r.user_id
+ON CONFLICT (period_id, user_id) DO NOTHING;
+
+-- name: grants_of_users
+SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by FROM grants
+WHERE period_id = $1 AND user_id = ANY ($2::text[]);
+
+-- name: count_editions
+SELECT count(*) FROM periods WHERE board_id = $1 AND starts_with(name, $2 || '@') AND state <> 'refreezing';
+
+-- name: supersede
+UPDATE periods SET state = 'superseded', name = $1 WHERE id = $2;
+
+-- name: take_place
+UPDATE periods SET state = 'frozen', name = $1, total_users = $2, frozen_at = $3 WHERE id = $4;
+
+-- name: end_refreeze
+UPDATE acts SET done_at = $1 WHERE board_id = $2 AND kind = 'refreeze' AND done_at IS NULL;

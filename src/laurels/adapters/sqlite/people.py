@@ -29,6 +29,9 @@ class SqlitePeople:
         found = await self._threads.read(lambda c: c.execute(SQL["profiles"], asked).fetchall())
         return [read_profile(columns) for columns in found]
 
+    async def has_names(self, pod_id: str) -> bool:
+        return await self._threads.read(lambda c: c.execute(SQL["has_names"], (pod_id,)).fetchone()) is not None
+
     async def change_profiles(self, pod_id: str, changes: Sequence[ProfileChange], at: int) -> list[Row]:
         return await self._threads.write(lambda c: _change_profiles(c, pod_id, changes, at))
 
@@ -44,8 +47,9 @@ class SqlitePeople:
 
     async def begin_act(self, pod_id: str, board_id: int, user_id: str | None, act: Act) -> StoredAct:
         def begin(connection: sqlite3.Connection) -> StoredAct:
-            scores.insert_act(connection, pod_id, board_id, user_id, act)
-            return _act_by_key(connection, pod_id, board_id, act)
+            if scores.insert_act(connection, pod_id, board_id, user_id, act) is not None:
+                scores.need_no_refreeze(connection, board_id)
+            return scores.act_by_key(connection, pod_id, board_id, act)
 
         return await self._threads.write(begin)
 
@@ -65,6 +69,10 @@ class SqlitePeople:
     async def acts(self, pod_id: str, board_id: int | None, before: int, limit: int) -> list[StoredAct]:
         asked = {"pod": pod_id, "board": board_id, "before": before, "limit": limit}
         found = await self._threads.read(lambda c: c.execute(SQL["acts"], asked).fetchall())
+        return [StoredAct(*columns) for columns in found]
+
+    async def acts_of_user(self, pod_id: str, user_id: str) -> list[StoredAct]:
+        found = await self._threads.read(lambda c: c.execute(SQL["acts_of_user"], (pod_id, user_id)).fetchall())
         return [StoredAct(*columns) for columns in found]
 
     async def unfinished_acts(self, before: int) -> list[StoredAct]:
@@ -154,7 +162,9 @@ def _hide(
     act_id = scores.insert_act(connection, pod_id, board_id, user_id, act)
     rows = _open_rows(connection, pod_id, board_id, user_id)
     if act_id is None:
-        return _act_by_key(connection, pod_id, board_id, act).id, [row for _, row in rows]
+        return scores.act_by_key(connection, pod_id, board_id, act).id, [row for _, row in rows]
+    for of_board in {board_id, *(of_board for of_board, _ in rows)}:
+        scores.need_no_refreeze(connection, of_board)
     connection.execute(SCORES["end_act"], (act.at, act_id))
     if hidden is Hidden.NO:
         connection.execute(SQL["delete_hide"], (pod_id, user_id, board_id))
@@ -168,12 +178,9 @@ def _open_rows(connection: sqlite3.Connection, pod_id: str, board_id: int, user_
     return [(of_board, row) for of_board, *columns in found for row in scores.read_rows([columns])]
 
 
-def _act_by_key(connection: sqlite3.Connection, pod_id: str, board_id: int, act: Act) -> StoredAct:
-    return StoredAct(*connection.execute(SQL["act_by_key"], (pod_id, board_id, act.act_id)).fetchone())
-
-
 def _refold(connection: sqlite3.Connection, board: Board, act: StoredAct, user_ids: Sequence[str]) -> Touched:
     """`user_ids`: one for each event that changed."""
+    scores.need_no_refreeze(connection, board.id)
     connection.execute(SCORES["count_act"], (len(user_ids), act.id))
     return Touched(len(user_ids), scores.refold_rows(connection, board, sorted(set(user_ids))))
 

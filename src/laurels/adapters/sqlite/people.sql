@@ -4,6 +4,9 @@
 SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
 WHERE pod_id = ? AND user_id IN (SELECT value FROM json_each(?));
 
+-- name: has_names
+SELECT 1 FROM profiles WHERE pod_id = ? AND (display_name IS NOT NULL OR avatar_url IS NOT NULL) LIMIT 1;
+
 -- name: put_profile
 INSERT INTO profiles (pod_id, user_id, display_name, avatar_url, region, region_at, circles)
 VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -24,10 +27,6 @@ FROM boards b JOIN periods p ON p.board_id = b.id AND p.state = 'open'
 JOIN scores s ON s.period_id = p.id AND s.user_id = :user
 WHERE b.pod_id = :pod AND (:board = 0 OR b.id = :board);
 
--- name: act_by_key
-SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
-WHERE pod_id = ? AND board_id = ? AND act_id = ?;
-
 -- name: find_act
 SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
 WHERE pod_id = ? AND id = ?;
@@ -35,6 +34,10 @@ WHERE pod_id = ? AND id = ?;
 -- name: acts
 SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
 WHERE pod_id = :pod AND (:board IS NULL OR board_id IN (0, :board)) AND id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: acts_of_user
+SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
+WHERE pod_id = ? AND user_id = ? ORDER BY id;
 
 -- name: unfinished_acts
 SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts

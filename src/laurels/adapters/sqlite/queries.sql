@@ -160,15 +160,18 @@ FROM boards WHERE :ids IS NULL OR id IN (SELECT value FROM json_each(:ids)) ORDE
 INSERT INTO periods (board_id, window_name, name, start_at, end_at) VALUES (?, ?, ?, ?, ?) RETURNING id;
 
 -- name: update_period
-UPDATE periods SET start_at = ?, end_at = ?, state = ?, terms = ? WHERE id = ? AND state IN ('open', 'closed');
+UPDATE periods SET start_at = ?1, end_at = ?2, state = ?3, terms = ?4,
+                   closed_seq = CASE WHEN ?3 <> 'closed' THEN NULL
+                                     ELSE coalesce(closed_seq, (SELECT coalesce(max(seq), 0) FROM events)) END
+WHERE id = ?5 AND state IN ('open', 'closed');
 
 -- name: live_periods
-SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE state IN ('open', 'closed') AND (:ids IS NULL OR board_id IN (SELECT value FROM json_each(:ids)))
 ORDER BY start_at, id;
 
 -- name: open_periods_of
-SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE board_id = ? AND state = 'open' ORDER BY start_at, id;
 
 -- name: revision_of
@@ -232,3 +235,10 @@ WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open'
 -- name: events_of_users
 SELECT user_id, score, at FROM events
 WHERE board_id = ? AND user_id IN (SELECT value FROM json_each(?)) AND voided_by IS NULL ORDER BY user_id, seq;
+
+-- name: act_by_key
+SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
+WHERE pod_id = ? AND board_id = ? AND act_id = ?;
+
+-- name: is_refreezing
+SELECT 1 FROM periods WHERE board_id = ? AND state = 'refreezing';

@@ -59,6 +59,7 @@ CREATE TABLE periods (
     frozen_at   INTEGER,
     swept       INTEGER NOT NULL DEFAULT 0,    -- 1: its rows in `scores` are gone, for `finals` stands in their place
     replaces    INTEGER,                       -- the period whose final ranks it sets right
+    closed_seq  INTEGER,                       -- the last event that came before it was closed
     UNIQUE (board_id, name)
 ) STRICT;
 
@@ -133,6 +134,8 @@ CREATE TABLE profiles (
     circles      TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (pod_id, user_id)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX profiles_named ON profiles (pod_id) WHERE display_name IS NOT NULL OR avatar_url IS NOT NULL;
 
 -- Who is hidden, for rows that are made later. board_id 0: on all boards of the pod.
 CREATE TABLE hides (

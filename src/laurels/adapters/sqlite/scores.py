@@ -17,6 +17,7 @@ from laurels.adapters.sql_ledger import (
     read_period,
     read_profile,
     refold_users,
+    refreeze_running,
     spell_segments,
     stale,
 )
@@ -24,7 +25,7 @@ from laurels.core.board import Board, Ranking
 from laurels.core.order import Ties
 from laurels.core.people import Hidden, Profile
 from laurels.core.scores import Standing, fold
-from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredEvent
+from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredAct, StoredEvent
 
 SQL = load_queries("laurels.adapters.sqlite")
 
@@ -111,6 +112,18 @@ def refold_rows(connection: sqlite3.Connection, board: Board, user_ids: Sequence
     return [row for place, row in after.items() if row is not None and row != before[place]]
 
 
+def insert_rows(connection: sqlite3.Connection, board: Board, period_id: int, standings: dict[str, Standing]) -> None:
+    """Give users rows in a period."""
+    born = {(period_id, user_id): _birth(connection, board, user_id) for user_id in standings}
+    places: dict[Place, Standing | None] = {(period_id, user_id): each for user_id, each in standings.items()}
+    _write_rows(connection, dict.fromkeys(places), places, born)
+
+
+def need_no_refreeze(connection: sqlite3.Connection, board_id: int) -> None:
+    if connection.execute(SQL["is_refreezing"], (board_id,)).fetchone() is not None:
+        raise refreeze_running()
+
+
 def set_hidden(connection: sqlite3.Connection, rows: Iterable[tuple[int, Row]], hides: dict[int, Hidden]) -> list[Row]:
     """Hide or show rows, each of a board; gives those that changed."""
     changed = [
@@ -135,6 +148,7 @@ def remove_user(connection: sqlite3.Connection, board: Board, user_id: str, act:
     inserted = insert_act(connection, board.pod_id, board.id, user_id, act)
     if inserted is None:
         return rows
+    need_no_refreeze(connection, board.id)
     if all(row.standing is None for row in rows):
         raise nothing_to_remove(user_id)
     voided = connection.execute(SQL["void_user_events"], (inserted, board.id, user_id)).rowcount
@@ -151,6 +165,10 @@ def insert_act(connection: sqlite3.Connection, pod_id: str, board_id: int, user_
     values = (pod_id, board_id, act.act_id, act.kind, user_id, act.by, act.at, act.reason, act.detail)
     inserted = connection.execute(SQL["insert_act"], values).fetchone()
     return None if inserted is None else int(inserted[0])
+
+
+def act_by_key(connection: sqlite3.Connection, pod_id: str, board_id: int, act: Act) -> StoredAct:
+    return StoredAct(*connection.execute(SQL["act_by_key"], (pod_id, board_id, act.act_id)).fetchone())
 
 
 def rows_page(connection: sqlite3.Connection, period_id: int, after: str, limit: int) -> list[Row]:

@@ -1,25 +1,34 @@
 """What becomes of periods, in SQLite: final ranks, rewards, retention."""
 
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from laurels.adapters.final_ranks import FinalRanks
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import need_final, not_closed, read_period
-from laurels.adapters.sqlite.scores import LAST_SEQ, best_rows_statement, read_rows
+from laurels.adapters.sql_ledger import (
+    WRITABLE,
+    act_running,
+    edition_name,
+    need_final,
+    not_closed,
+    read_period,
+)
+from laurels.adapters.sqlite import scores
+from laurels.adapters.sqlite.scores import LAST_SEQ, act_by_key, best_rows_statement, need_no_refreeze, read_rows
 from laurels.adapters.sqlite.scores import SQL as SCORES
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board, Ranking
 from laurels.core.scores import Standing, fold
 from laurels.core.windows import Period
-from laurels.ports import Final, Grant, Message, Result, Row
+from laurels.ports import Act, Final, Grant, Message, Result, Row, StoredAct
 
 SQL = load_queries("laurels.adapters.sqlite", "seasons.sql")
 
 # Small, for the one write thread is held for as long as a chunk takes.
 CHUNK_ROWS = 2000
-PERIOD_COLUMNS = 9
+PERIOD_COLUMNS = 10
 
 
 class SqliteSeasons:
@@ -68,15 +77,32 @@ class SqliteSeasons:
         self, period_id: int, finals: Sequence[Final], grants: Sequence[Grant], messages: Sequence[Message]
     ) -> None:
         def write(connection: sqlite3.Connection) -> None:
-            if connection.execute(SQL["state_of"], (period_id,)).fetchone() != ("closed",):
+            if connection.execute(SQL["state_of"], (period_id,)).fetchone()[0] not in WRITABLE:
                 raise not_closed()
             connection.executemany(
                 SQL["insert_final"],
-                [(period_id, f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense) for f in finals],
+                [
+                    (period_id, f.segment, f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense)
+                    for f in finals
+                ],
             )
             connection.executemany(
                 SQL["insert_grant"],
-                [(period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at) for g in grants],
+                [
+                    (
+                        period_id,
+                        g.place,
+                        g.reward,
+                        g.user_id,
+                        g.rank,
+                        g.score,
+                        g.prize,
+                        g.granted_at,
+                        g.claimed_at,
+                        g.claimed_by,
+                    )
+                    for g in grants
+                ],
             )
             _insert_messages(connection, messages)
 
@@ -93,6 +119,55 @@ class SqliteSeasons:
                 connection.execute(SQL["grow_revision"], (board.id,))
                 connection.execute(SCORES["registry_changed"])
             return bool(frozen)
+
+        return await self._threads.write(finish)
+
+    # Setting final ranks right
+
+    async def begin_refreeze(self, board: Board, period: Period, act: Act) -> StoredAct:
+        def begin(connection: sqlite3.Connection) -> StoredAct:
+            if scores.insert_act(connection, board.pod_id, board.id, None, act) is not None:
+                need_no_refreeze(connection, board.id)
+                if connection.execute(SQL["act_going_on"], (board.id,)).fetchone() is not None:
+                    raise act_running()
+                connection.execute(SQL["insert_refreezing"], (period.id,))
+            return act_by_key(connection, board.pod_id, board.id, act)
+
+        return await self._threads.write(begin)
+
+    async def refreezing(self) -> list[tuple[int, Period]]:
+        found = await self._threads.read(lambda c: c.execute(SQL["refreezing"]).fetchall())
+        return [(board_id, read_period(columns)) for board_id, *columns in found]
+
+    async def last_refolded(self, period_id: int) -> str:
+        return str((await self._threads.read(lambda c: c.execute(SQL["last_refolded"], (period_id,)).fetchone()))[0])
+
+    async def refold_some(self, board: Board, period: Period, after: str, limit: int) -> str | None:
+        return await self._threads.write(lambda c: _refold_some(c, board, period, after, limit))
+
+    async def grants_of_users(self, period_id: int, user_ids: Sequence[str]) -> list[Grant]:
+        asked = (period_id, json.dumps(list(user_ids)))
+        found = await self._threads.read(lambda c: c.execute(SQL["grants_of_users"], asked).fetchall())
+        return [Grant(*columns) for columns in found]
+
+    async def finish_refreeze(
+        self, board: Board, period: Period, total_users: int, messages: Sequence[Message], now: int
+    ) -> bool:
+        def finish(connection: sqlite3.Connection) -> bool:
+            if connection.execute(SQL["state_of"], (period.id,)).fetchone() != ("refreezing",):
+                return False
+            name = period.name.removesuffix("@")
+            found = connection.execute(SQL["find_period"], (board.id, name)).fetchone()
+            replaced = read_period(found)
+            (editions,) = connection.execute(SQL["count_editions"], (board.id, name)).fetchone()
+            connection.execute(SQL["supersede"], (edition_name(name, editions + 1), replaced.id))
+            connection.execute(SQL["take_place"], (name, total_users, replaced.frozen_at, period.id))
+            _insert_messages(connection, messages)
+            connection.execute(SQL["release_messages"], (now, period.id))
+            connection.execute(SQL["grow_revision"], (board.id,))
+            connection.execute(SCORES["registry_changed"])
+            connection.execute(SQL["end_refreeze"], (now, board.id))
+            return True
 
         return await self._threads.write(finish)
 
@@ -180,26 +255,33 @@ class SqliteSeasons:
 
     # Final ranks, by key
 
-    async def _page(self, period_id: int, after: int, limit: int) -> list[Final]:
-        found = await self._threads.read(lambda c: c.execute(SQL["final_page"], (period_id, after, limit)).fetchall())
+    async def _page(self, period_id: int, segment: str, after: int, limit: int) -> list[Final]:
+        asked = (period_id, segment, after, limit)
+        found = await self._threads.read(lambda c: c.execute(SQL["final_page"], asked).fetchall())
         return [Final(*columns) for columns in found]
 
-    async def _find(self, period_id: int, user_ids: Sequence[str]) -> list[Final]:
+    async def _find(self, period_id: int, segment: str, user_ids: Sequence[str]) -> list[Final]:
         def find(connection: sqlite3.Connection) -> list[Final]:
-            found = (connection.execute(SQL["find_final"], (period_id, user_id)).fetchone() for user_id in user_ids)
+            found = (
+                connection.execute(SQL["find_final"], (period_id, segment, user_id)).fetchone() for user_id in user_ids
+            )
             return [Final(*columns) for columns in found if columns is not None]
 
         return await self._threads.read(find)
 
-    async def _scores(self, period_id: int, places: Sequence[int]) -> dict[int, float]:
+    async def _scores(self, period_id: int, segment: str, places: Sequence[int]) -> dict[int, float]:
         def scores(connection: sqlite3.Connection) -> dict[int, float]:
-            found = ((place, connection.execute(SQL["final_score"], (period_id, place)).fetchone()) for place in places)
+            found = (
+                (place, connection.execute(SQL["final_score"], (period_id, segment, place)).fetchone())
+                for place in places
+            )
             return {place: row[0] for place, row in found if row is not None}
 
         return await self._threads.read(scores)
 
-    async def _total(self, period_id: int) -> int:
-        found = await self._threads.read(lambda c: c.execute(SQL["final_total"], (period_id,)).fetchone())
+    async def _total(self, period_id: int, segment: str) -> int:
+        asked = {"period": period_id, "segment": segment}
+        found = await self._threads.read(lambda c: c.execute(SQL["final_total"], asked).fetchone())
         return need_final(None if found is None else found[0])
 
 
@@ -223,6 +305,21 @@ def _insert_messages(connection: sqlite3.Connection, messages: Sequence[Message]
 def _read_grant(columns: Sequence[Any]) -> tuple[int, Period, Grant]:
     board_id, *rest = columns
     return board_id, read_period(rest[:PERIOD_COLUMNS]), Grant(*rest[PERIOD_COLUMNS:])
+
+
+def _refold_some(connection: sqlite3.Connection, board: Board, period: Period, after: str, limit: int) -> str | None:
+    users = [user for (user,) in connection.execute(SQL["next_event_users"], (board.id, after, limit))]
+    if not users:
+        return None
+    asked = {
+        "board": board.id, "first": users[0], "last": users[-1], "start": period.start, "end": period.end,
+        "period": period.replaces,
+    }  # fmt: skip
+    standings: dict[str, Standing] = {}
+    for user_id, score, at in connection.execute(SQL["events_of_period"], asked):
+        standings[user_id] = fold(board.rule, board.order, standings.get(user_id), score, at)
+    scores.insert_rows(connection, board, period.id, standings)
+    return str(users[-1])
 
 
 def _base(score: float, achieved_at: int, total: str | None, moved: int) -> Standing:

@@ -1,16 +1,17 @@
 -- What becomes of periods: final ranks, rewards, retention; and the outbox and the jobs that see to it.
 
 -- name: find_period
-SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE board_id = ? AND name = ?;
 
 -- name: period_at
-SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE board_id = ? AND window_name = ? AND (start_at <= ? OR start_at IS NULL) ORDER BY start_at DESC, id DESC LIMIT 1;
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+WHERE board_id = ? AND window_name = ? AND (start_at <= ? OR start_at IS NULL)
+  AND state NOT IN ('refreezing', 'superseded') ORDER BY start_at DESC, id DESC LIMIT 1;
 
 -- name: periods_page
-SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE board_id = :board AND (:window IS NULL OR window_name = :window)
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+WHERE board_id = :board AND (:window IS NULL OR window_name = :window) AND state <> 'refreezing'
   AND (coalesce(start_at, 0), id) < (:start, :id)
 ORDER BY coalesce(start_at, 0) DESC, id DESC LIMIT :limit;
 
@@ -18,14 +19,16 @@ ORDER BY coalesce(start_at, 0) DESC, id DESC LIMIT :limit;
 SELECT count(*) FROM scores WHERE period_id = ? AND score IS NOT NULL AND hidden = 0;
 
 -- name: last_place
-SELECT coalesce(max(place), 0) FROM finals WHERE period_id = ?;
+SELECT coalesce(max(place), 0) FROM finals WHERE period_id = ? AND segment = 'global';
 
 -- name: insert_final
-INSERT INTO finals (period_id, place, user_id, score, achieved_at, competition, dense) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO finals (period_id, segment, place, user_id, score, achieved_at, competition, dense)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
 -- name: insert_grant
-INSERT INTO grants (period_id, place, reward, user_id, rank, score, prize, granted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO grants (period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
 -- name: insert_message
@@ -43,8 +46,8 @@ UPDATE outbox SET due_at = ? WHERE period_id = ? AND due_at IS NULL;
 UPDATE boards SET revision = revision + 1 WHERE id = ?;
 
 -- name: unswept
-SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE state = 'frozen' AND swept = 0 AND frozen_at < ? ORDER BY frozen_at;
+SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+WHERE state IN ('frozen', 'superseded') AND swept = 0 AND frozen_at < ? ORDER BY frozen_at;
 
 -- name: sweep_rows
 DELETE FROM scores WHERE period_id = :period AND user_id IN
@@ -58,15 +61,15 @@ DELETE FROM bases WHERE period_id = :period AND user_id IN
 UPDATE periods SET swept = 1 WHERE id = ?;
 
 -- name: results
-SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense
 FROM finals f JOIN periods p ON p.id = f.period_id
-WHERE f.user_id = ? AND (p.frozen_at, p.id) < (?, ?) AND p.state = 'frozen'
+WHERE f.user_id = ? AND f.segment = 'global' AND (p.frozen_at, p.id) < (?, ?) AND p.state = 'frozen'
   AND p.board_id IN (SELECT value FROM json_each(?))
 ORDER BY p.frozen_at DESC, p.id DESC LIMIT ?;
 
 -- name: grants_of_user
-SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
 FROM grants g JOIN periods p ON p.id = g.period_id
 WHERE g.user_id = :user AND p.state IN ('frozen', 'pruned') AND p.board_id IN (SELECT value FROM json_each(:boards))
@@ -78,7 +81,7 @@ SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claime
 WHERE period_id = ? AND (place, reward) > (?, ?) ORDER BY place, reward LIMIT ?;
 
 -- name: find_grant
-SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at,
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
 FROM grants g JOIN periods p ON p.id = g.period_id
 WHERE g.period_id = ? AND g.place = ? AND g.reward = ? AND p.state IN ('frozen', 'pruned');
@@ -113,8 +116,8 @@ SELECT value FROM facts WHERE name = ?;
 INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: prunable_periods
-SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at FROM periods
-WHERE board_id = ? AND ((state = 'frozen' AND swept = 1 AND frozen_at < ?)
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+WHERE board_id = ? AND ((state IN ('frozen', 'superseded') AND swept = 1 AND frozen_at < ?)
                         OR (state = 'pruned' AND EXISTS (SELECT 1 FROM finals WHERE period_id = periods.id)))
 ORDER BY id;
 
@@ -122,24 +125,27 @@ ORDER BY id;
 UPDATE periods SET state = 'pruned' WHERE id = ?;
 
 -- name: prune_finals
-DELETE FROM finals WHERE period_id = :period AND place IN
-    (SELECT place FROM finals WHERE period_id = :period LIMIT :limit);
+DELETE FROM finals WHERE (period_id, segment, place) IN
+    (SELECT period_id, segment, place FROM finals WHERE period_id = :period LIMIT :limit);
 
 -- name: final_total
-SELECT total_users FROM periods WHERE id = ? AND state = 'frozen';
+SELECT CASE WHEN :segment = 'global' THEN total_users
+            ELSE (SELECT coalesce(max(place), 0) FROM finals WHERE period_id = :period AND segment = :segment) END
+FROM periods WHERE id = :period AND state IN ('frozen', 'superseded');
 
 -- name: state_of
 SELECT state FROM periods WHERE id = ?;
 
 -- name: final_page
 SELECT place, user_id, score, achieved_at, competition, dense FROM finals
-WHERE period_id = ? AND place > ? ORDER BY place LIMIT ?;
+WHERE period_id = ? AND segment = ? AND place > ? ORDER BY place LIMIT ?;
 
 -- name: find_final
-SELECT place, user_id, score, achieved_at, competition, dense FROM finals WHERE period_id = ? AND user_id = ?;
+SELECT place, user_id, score, achieved_at, competition, dense FROM finals
+WHERE period_id = ? AND segment = ? AND user_id = ?;
 
 -- name: final_score
-SELECT score FROM finals WHERE period_id = ? AND place = ?;
+SELECT score FROM finals WHERE period_id = ? AND segment = ? AND place = ?;
 
 -- name: put_webhook
 INSERT INTO webhooks (pod_id, url, secret, created_at) VALUES (?, ?, ?, ?)
@@ -183,3 +189,44 @@ UPDATE jobs SET owner = NULL, finished_at = ?, result = ?, error = ?, runs = run
 
 -- name: jobs
 SELECT name, owner, started_at, finished_at, result, error, runs FROM jobs ORDER BY name;
+
+-- name: act_going_on
+SELECT 1 FROM acts WHERE board_id = ? AND done_at IS NULL AND kind <> 'refreeze';
+
+-- name: insert_refreezing
+INSERT INTO periods (board_id, window_name, name, start_at, end_at, state, terms, swept, replaces, closed_seq)
+SELECT board_id, window_name, name || '@', start_at, end_at, 'refreezing', terms, 0, id, closed_seq
+FROM periods WHERE id = ?;
+
+-- name: refreezing
+SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+WHERE state = 'refreezing' ORDER BY id;
+
+-- name: last_refolded
+SELECT coalesce(max(user_id), '') FROM scores WHERE period_id = ?;
+
+-- name: next_event_users
+SELECT DISTINCT user_id FROM events WHERE board_id = ? AND user_id > ? ORDER BY user_id LIMIT ?;
+
+-- name: events_of_period
+SELECT user_id, score, at FROM events
+WHERE board_id = :board AND user_id BETWEEN :first AND :last AND voided_by IS NULL
+  AND (:start IS NULL OR at >= :start) AND (:end IS NULL OR at < :end)
+  AND seq <= (SELECT coalesce(closed_seq, 9223372036854775807) FROM periods WHERE id = :period)
+ORDER BY user_id, seq;
+
+-- name: grants_of_users
+SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by FROM grants
+WHERE period_id = ? AND user_id IN (SELECT value FROM json_each(?));
+
+-- name: count_editions
+SELECT count(*) FROM periods WHERE board_id = ?1 AND substr(name, 1, length(?2) + 1) = ?2 || '@' AND state <> 'refreezing';
+
+-- name: supersede
+UPDATE periods SET state = 'superseded', name = ? WHERE id = ?;
+
+-- name: take_place
+UPDATE periods SET state = 'frozen', name = ?, total_users = ?, frozen_at = ? WHERE id = ?;
+
+-- name: end_refreeze
+UPDATE acts SET done_at = ? WHERE board_id = ? AND kind = 'refreeze' AND done_at IS NULL;

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from laurels.core.board import Board, Status
 from laurels.core.instants import to_datetime
-from laurels.core.people import GLOBAL
+from laurels.core.people import Kind
 from laurels.core.windows import Window
 from laurels.errors import Invalid, Unavailable
 from laurels.http.answers import BoardAnswer, BoardsAnswer
@@ -35,7 +35,8 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
     body = call.body
     pod_id = call.caller.require_pod(body.pod_id)
     windows = read_windows(body.windows)
-    _check_choices("segments", body.segments, (GLOBAL,), "segment_not_available")
+    # The world is always ranked.
+    segments = tuple(kind.value for kind in Kind if kind is Kind.GLOBAL or kind in body.segments)
     canonical_metadata(body.metadata)
     board = Board(
         id=0,
@@ -50,7 +51,7 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
         max_score=_bound(body.max_score, "maxScore"),
         public=body.public,
         windows=windows,
-        segments=tuple(body.segments),
+        segments=segments,
         start_at=None if body.start_time is None else read_instant(body.start_time, "startTime"),
         end_at=None if body.end_time is None else read_instant(body.end_time, "endTime"),
         created_at=0,
@@ -179,17 +180,6 @@ def _added(board: Board, sent: list[str | WindowBody] | UnsetType) -> tuple[Wind
             rule=f"begins with {', '.join(board.window_names)}",
         )
     return windows
-
-
-def _check_choices(field: str, chosen: list[str], available: tuple[str, ...], code: str) -> None:
-    for number, choice in enumerate(chosen):
-        if choice not in available or choice in chosen[:number]:
-            raise Invalid(
-                code,
-                f"{choice!r} is not available in {field}, or stands there twice. There is: {', '.join(available)}.",
-                field=f"{field}[{number}]",
-                rule=f"distinct, of {', '.join(available)}",
-            )
 
 
 def _check_unchanged(board: Board, change: BoardChange) -> None:

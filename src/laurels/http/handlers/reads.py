@@ -1,9 +1,11 @@
 """Ranks out: top, rank, around, ranks, distribution, history, and all scores of a user."""
 
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from laurels.core.instants import to_datetime
 from laurels.http.answers import (
@@ -35,6 +37,7 @@ from laurels.http.requests import (
     TopQuery,
 )
 from laurels.ports import Place
+from laurels.service.people import NOBODY, Named
 from laurels.service.reads import Selection
 
 # Pages of `top` are kept as bytes up to the one field that is new each time, which is the last.
@@ -45,13 +48,17 @@ async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
     """The best users, from an offset on"""
     board = call.board
     selection, offset, limit = _selection(call.query), call.query.offset, call.query.limit
+    revision: Hashable | None
     ranking, revision = await call.laurels.reads.revision(board, selection)
     key = (ranking, selection.style, offset, limit)
+    if revision is not None:
+        # The names may change while the ranks don't.
+        revision = (revision, call.laurels.people.revision)
     now = to_datetime(call.laurels.clock.now_us())
     kept = None if revision is None else call.pages.get(key, revision)
     if kept is None:
         page = call.show(await call.laurels.reads.top(board, selection, offset, limit))
-        users = [_entry(place) for place in page.places]
+        users = await _entries(call, page.places)
         answer = TopAnswer(uuid=board.uuid, **call.told_of, users=users, total_users=page.total, retrieved_at=now)
         kept = msgspec.json.encode(answer).rpartition(RETRIEVED_AT)[0]
         if revision is not None and not call.degraded:
@@ -81,7 +88,7 @@ async def get_around(call: Call[AroundQuery, None]) -> AroundAnswer:
     query = call.query
     page = call.show(await call.laurels.reads.around(board, _selection(query), call.user_id, query.above, query.below))
     return AroundAnswer(
-        uuid=board.uuid, **call.told_of, users=[_entry(place) for place in page.places], total_users=page.total
+        uuid=board.uuid, **call.told_of, users=await _entries(call, page.places), total_users=page.total
     )
 
 
@@ -93,18 +100,13 @@ async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
     """
     board = call.board
     friends, missing = call.show(await call.laurels.reads.ranks(board, _selection(call.query), call.body.user_ids))
+    entries = await _entries(call, [friend.place for friend in friends])
     return RanksAnswer(
         uuid=board.uuid,
         **call.told_of,
         users=[
-            FriendEntry(
-                user_id=friend.place.user_id,
-                rank=friend.place.rank,
-                score=friend.place.score,
-                timestamp=to_datetime(friend.place.achieved_at),
-                position=friend.position,
-            )
-            for friend in friends
+            FriendEntry(**msgspec.structs.asdict(entry), position=friend.position)
+            for entry, friend in zip(entries, friends, strict=True)
         ],
         missing=missing,
     )
@@ -203,11 +205,24 @@ async def get_user_scores(call: Call[PodQuery, None]) -> UserScoresAnswer:
 
 
 def _selection(query: SelectionQuery) -> Selection:
-    return Selection(query.window, query.period, query.segment, query.ranking)
+    return Selection(query.window, query.period, query.segment, query.ranking, query.viewer)
 
 
-def _entry(place: Place) -> Entry:
-    return Entry(user_id=place.user_id, rank=place.rank, score=place.score, timestamp=to_datetime(place.achieved_at))
+async def _entries(call: Call[Any, Any], places: Sequence[Place]) -> list[Entry]:
+    """Places as they are shown, with names: from the cache, or one query for all of them."""
+    names = await call.laurels.people.names(call.board.pod_id, [place.user_id for place in places])
+    return [_entry(place, names.get(place.user_id, NOBODY)) for place in places]
+
+
+def _entry(place: Place, named: Named) -> Entry:
+    return Entry(
+        user_id=place.user_id,
+        rank=place.rank,
+        score=place.score,
+        timestamp=to_datetime(place.achieved_at),
+        display_name=named.display_name or UNSET,
+        avatar_url=named.avatar_url or UNSET,
+    )
 
 
 def _metadata(text: str | None) -> dict[str, Any] | None:

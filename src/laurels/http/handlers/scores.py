@@ -102,6 +102,7 @@ def to_submission(user_id: str, update: ScoreUpdate, event_id: str | None) -> Su
         at=None if update.timestamp is None else to_us(update.timestamp),
         event_id=update.event_id or event_id,
         metadata=update.metadata,
+        region=update.region,
     )
 
 

@@ -58,6 +58,7 @@ CREATE TABLE periods (
     frozen_at   bigint,
     swept       boolean NOT NULL DEFAULT false,  -- its rows in `scores` are gone, for `finals` stands in their place
     replaces    bigint,                          -- the period whose final ranks it sets right
+    closed_seq  bigint,                          -- the last event that came before it was closed
     UNIQUE (board_id, name)
 );
 
@@ -233,6 +234,8 @@ CREATE TABLE profiles (
     circles      text COLLATE "C" NOT NULL DEFAULT '',
     PRIMARY KEY (pod_id, user_id)
 ) WITH (fillfactor = 80);
+
+CREATE INDEX profiles_named ON profiles (pod_id) WHERE display_name IS NOT NULL OR avatar_url IS NOT NULL;
 
 -- Who is hidden, for rows that are made later. board_id 0: on all boards of the pod.
 CREATE TABLE hides (

@@ -3,6 +3,7 @@ ALTER TABLE scores ADD COLUMN hidden INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE scores ADD COLUMN segments TEXT;
 
 ALTER TABLE periods ADD COLUMN replaces INTEGER;
+ALTER TABLE periods ADD COLUMN closed_seq INTEGER;
 
 CREATE TABLE profiles (
     pod_id       TEXT NOT NULL REFERENCES pods (pod_id),
@@ -14,6 +15,8 @@ CREATE TABLE profiles (
     circles      TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (pod_id, user_id)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX profiles_named ON profiles (pod_id) WHERE display_name IS NOT NULL OR avatar_url IS NOT NULL;
 
 CREATE TABLE hides (
     pod_id   TEXT NOT NULL REFERENCES pods (pod_id),

@@ -1,0 +1,113 @@
+"""Profiles, circles, and everything about a person. The pod is the key's own; an admin names it as `podId`."""
+
+from msgspec import UNSET
+
+from laurels.core.people import Profile, ProfileChange
+from laurels.http.answers import ActAnswer, ChangedAnswer, ProfileAnswer
+from laurels.http.call import Call, Streamed
+from laurels.http.decode import decode_value
+from laurels.http.fields import Circle
+from laurels.http.handlers.moderation import show_act
+from laurels.http.requests import PodQuery, ProfileBody, ProfileItem, ProfilesRequest, ReasonQuery
+
+
+async def put_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
+    """Set a user's profile
+
+    As a whole: what is not sent is empty then. A user who is in another region or other circles than before is moved in
+    all rankings that go on. The pod is the key's own; an admin names it as `podId`.
+    """
+    body = call.body
+    whole = ProfileChange(
+        call.user_id,
+        display_name=body.display_name or None,
+        avatar_url=body.avatar_url or None,
+        region=body.region or None,
+        circles=tuple(body.circles or ()),
+    )
+    return await _change(call, whole)
+
+
+async def patch_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
+    """Change a user's profile
+
+    Only the fields that are sent change; null empties one.
+    """
+    return await _change(call, _change_of(call.user_id, call.body))
+
+
+async def get_profile(call: Call[PodQuery, None]) -> ProfileAnswer:
+    """Read a user's profile"""
+    pod_id = call.caller.require_pod(call.query.pod_id)
+    return _answer(await call.laurels.people.profile(pod_id, call.user_id))
+
+
+async def post_profiles(call: Call[PodQuery, ProfilesRequest]) -> ChangedAnswer:
+    """Change many profiles
+
+    Of each, only the fields that are sent change; null empties one. All of it or nothing.
+    """
+    pod_id = call.caller.require_pod(call.query.pod_id)
+    await call.laurels.people.change(pod_id, [_change_of(item.user_id, item) for item in call.body.users])
+    return ChangedAnswer(changed=len(call.body.users))
+
+
+async def put_circle(call: Call[PodQuery, None]) -> ProfileAnswer:
+    """Let a user join a circle"""
+    return await _change(call, ProfileChange(call.user_id, join=(_circle(call),)))
+
+
+async def delete_circle(call: Call[PodQuery, None]) -> ProfileAnswer:
+    """Let a user leave a circle"""
+    return await _change(call, ProfileChange(call.user_id, leave=(_circle(call),)))
+
+
+async def get_person(call: Call[PodQuery, None]) -> Streamed:
+    """Everything about a user, in one file
+
+    JSON lines, each with its `kind`: profile, hidden, score, event, result, reward, act.
+    """
+    pod_id = call.caller.require_pod(call.query.pod_id)
+    return Streamed(call.laurels.erasures.export(pod_id, call.user_id))
+
+
+async def delete_person(call: Call[ReasonQuery, None]) -> ActAnswer:
+    """Erase a user
+
+    Out of all rankings that go on, whose ranks close up. Final ranks, events and grants stay for the others' sake,
+    under a name that says nothing. It can't be taken back: events of before are refused, however they come again. Who
+    plays on starts anew.
+    """
+    pod_id = call.caller.require_pod(call.query.pod_id)
+    act = await call.laurels.erasures.erase(call.caller, pod_id, call.user_id, call.query.reason, call.idempotency_key)
+    return show_act(call, act)
+
+
+async def _change(call: Call[PodQuery, ProfileBody] | Call[PodQuery, None], change: ProfileChange) -> ProfileAnswer:
+    pod_id = call.caller.require_pod(call.query.pod_id)
+    await call.laurels.people.change(pod_id, [change])
+    return _answer(await call.laurels.people.profile(pod_id, change.user_id))
+
+
+def _change_of(user_id: str, body: ProfileBody | ProfileItem) -> ProfileChange:
+    return ProfileChange(
+        user_id,
+        display_name=body.display_name,
+        avatar_url=body.avatar_url,
+        region=body.region,
+        circles=body.circles if body.circles is UNSET else tuple(body.circles or ()),
+    )
+
+
+def _circle(call: Call[PodQuery, None]) -> str:
+    return str(decode_value(call.path("circle"), Circle, "circle"))
+
+
+def _answer(profile: Profile) -> ProfileAnswer:
+    return ProfileAnswer(
+        user_id=profile.user_id,
+        display_name=profile.display_name,
+        avatar_url=profile.avatar_url,
+        region=profile.region,
+        circles=list(profile.circles),
+    )

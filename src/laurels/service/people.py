@@ -1,0 +1,150 @@
+"""Profiles: what a pod knows of its users, and the names that stand beside ranks.
+
+Names come from a bounded cache; those that it lacks are read in one query, however long the page is. The feed tells
+every server whose profile was changed.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from laurels.core.limits import CIRCLES
+from laurels.core.people import Profile, ProfileChange
+from laurels.errors import Conflict, Invalid, NotFound, Unavailable
+from laurels.metrics import NAME_QUERIES
+from laurels.ports import Clock, Feed, Ledger
+from laurels.service.follower import Follower
+
+TOPIC = "people"
+KEPT_NAMES = 100_000
+
+
+class Named(Struct, frozen=True):
+    """What stands beside a rank."""
+
+    display_name: str | None = None
+    avatar_url: str | None = None
+
+
+NOBODY = Named()
+
+
+class _Changed(Struct, array_like=True):
+    pod_id: str
+    user_ids: list[str]
+
+
+class People:
+    def __init__(self, ledger: Ledger, follower: Follower, feed: Feed, clock: Clock) -> None:
+        self._ledger = ledger
+        self._follower = follower
+        self._feed = feed
+        self._clock = clock
+        self._names: OrderedDict[tuple[str, str], Named] = OrderedDict()
+        # Whether a pod has any names at all: most reads need not ask then.
+        self._has_names: dict[str, bool] = {}
+        # Another after each change of a name: for whoever keeps pages.
+        self.revision = 0
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        self._unsubscribe = self._feed.subscribe(TOPIC, self._hear)
+
+    def close(self) -> None:
+        self._unsubscribe()
+        self._unsubscribe = lambda: None
+
+    async def names(self, pod_id: str, user_ids: Sequence[str]) -> dict[str, Named]:
+        """The names of some users; one query at most. Who has none is not in it.
+
+        While the ledger can't be reached ranks are shown all the same, with the names that are known.
+        """
+        try:
+            if not user_ids or not await self._any_names(pod_id):
+                return {}
+        except Unavailable:
+            self._has_names.pop(pod_id, None)
+        revision = self.revision
+        found: dict[str, Named] = {}
+        missing: list[str] = []
+        for user_id in user_ids:
+            held = self._names.get((pod_id, user_id))
+            if held is None:
+                missing.append(user_id)
+            else:
+                found[user_id] = held
+        if missing:
+            read = await self._read_names(pod_id, missing)
+            found |= read
+            if revision == self.revision:
+                self._keep(pod_id, read)
+        return {user_id: named for user_id, named in found.items() if named is not NOBODY}
+
+    async def _read_names(self, pod_id: str, user_ids: Sequence[str]) -> dict[str, Named]:
+        NAME_QUERIES.inc()
+        try:
+            profiles = await self._ledger.people.profiles(pod_id, user_ids)
+        except Unavailable:
+            return {}
+        read = {profile.user_id: Named(profile.display_name, profile.avatar_url) for profile in profiles}
+        return {user_id: read.get(user_id, NOBODY) for user_id in user_ids}
+
+    async def profile(self, pod_id: str, user_id: str) -> Profile:
+        found = await self._ledger.people.profiles(pod_id, [user_id])
+        if not found:
+            raise NotFound("user_not_found", f"There is no profile of user {user_id!r} in this pod.", field="userId")
+        return found[0]
+
+    async def change(self, pod_id: str, changes: Sequence[ProfileChange]) -> None:
+        """Change or make profiles, and move their users in all rankings that go on. All or nothing."""
+        self._follower.require_ready()
+        if len({change.user_id for change in changes}) < len(changes):
+            raise Invalid("duplicate_user", "A user stands there twice.", field="users", rule="each user once")
+        joining = [change.user_id for change in changes if change.join]
+        if joining:
+            await self._need_room(pod_id, changes, joining)
+        rows = await self._ledger.people.change_profiles(pod_id, changes, self._clock.now_us())
+        await self._follower.apply(rows)
+        await self.tell(pod_id, [change.user_id for change in changes])
+
+    async def tell(self, pod_id: str, user_ids: Sequence[str]) -> None:
+        """These profiles are others now."""
+        message = msgspec.json.encode(_Changed(pod_id, list(user_ids))).decode()
+        self._hear(message)
+        await self._feed.publish(TOPIC, message)
+
+    async def _need_room(self, pod_id: str, changes: Sequence[ProfileChange], joining: list[str]) -> None:
+        held = {profile.user_id: profile for profile in await self._ledger.people.profiles(pod_id, joining)}
+        for change in changes:
+            profile = held.get(change.user_id, Profile(change.user_id))
+            if len(change.made_to(profile, 0).circles) > CIRCLES:
+                raise Conflict("too_many_circles", f"A user is in at most {CIRCLES} circles.", field="circles")
+
+    async def _any_names(self, pod_id: str) -> bool:
+        known = self._has_names.get(pod_id)
+        if known is None:
+            revision = self.revision
+            known = await self._ledger.people.has_names(pod_id)
+            if revision == self.revision:
+                self._has_names[pod_id] = known
+        return known
+
+    def _keep(self, pod_id: str, names: dict[str, Named]) -> None:
+        for user_id, named in names.items():
+            self._names[pod_id, user_id] = named
+        while len(self._names) > KEPT_NAMES:
+            self._names.popitem(last=False)
+
+    def _hear(self, message: str | None) -> None:
+        self.revision += 1
+        if message is None:
+            # Something may have been missed.
+            self._names.clear()
+            self._has_names.clear()
+            return
+        changed = msgspec.json.decode(message, type=_Changed)
+        self._has_names.pop(changed.pod_id, None)
+        for user_id in changed.user_ids:
+            self._names.pop((changed.pod_id, user_id), None)
