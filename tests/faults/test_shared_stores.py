@@ -20,7 +20,7 @@ from support.model import ModelBoard
 from support.running import ADMIN_KEY, RunningServer, laurels
 from support.shared import Deployment, deployed
 from support.stores import RedisClusterServers, RedisServer
-from support.traffic import Traffic
+from support.traffic import SEGMENTS, Traffic
 
 SERVERS = 3
 # `make faults` sets it to 100: with both kinds of Redis that is 200.
@@ -217,7 +217,11 @@ def metric(server: RunningServer, name: str) -> float:
 
 def check_events(server: RunningServer, traffic: Traffic) -> None:
     for board in traffic.boards:
-        stored = export_events(server, board.uuid)
+        void = set().union(*traffic.moderator.voided.values()) if board.judged else set()
+        hidden = traffic.moderator.hidden if board.judged else set()
+        every = export_events(server, board.uuid)
+        assert {event["eventId"] for event in every if event["voided"]} == void
+        stored = every
         assert len({event["eventId"] for event in stored}) == len(stored)
         kept = {event["eventId"]: (event["userId"], event["score"]) for event in stored}
         acknowledged = {
@@ -226,20 +230,39 @@ def check_events(server: RunningServer, traffic: Traffic) -> None:
         assert {key: kept.get(key) for key in acknowledged} == acknowledged
         model = ModelBoard(board.rule, board.order, board.ties, board.capacity)
         for event in stored:
+            if event["eventId"] in void or event["userId"] in hidden:
+                continue
             at = to_us(datetime.fromisoformat(event["timestamp"]))
             model.submit(event["eventId"], event["userId"], event["score"], at)
-        with server.client() as client:
-            answer = client.get(f"/api/v1/leaderboards/{board.uuid}/top?limit=1000")
-        assert "Laurels-Degraded" not in answer.headers
-        assert {entry["userId"]: entry["score"] for entry in answer.json()["users"]} == {
-            player.user: player.score for player in model.ranked()
-        }
+        people = read_people(server)
+        for user, person in people.items():
+            assert set(person["circles"]) == traffic.moderator.circles[user]
+        for segment in ["global", *SEGMENTS] if board.segmented else ["global"]:
+            with server.client() as client:
+                answer = client.get(f"/api/v1/leaderboards/{board.uuid}/top?limit=1000&segment={segment}")
+            assert "Laurels-Degraded" not in answer.headers
+            assert {entry["userId"]: entry["score"] for entry in answer.json()["users"]} == {
+                player.user: player.score for player in model.ranked() if is_in(people.get(player.user), segment)
+            }
+
+
+def read_people(server: RunningServer) -> dict[str, dict[str, Any]]:
+    with server.client() as client:
+        page = client.get("/api/v1/users?podId=default&limit=1000").json()
+    return {user["userId"]: user for user in page["users"]}
+
+
+def is_in(person: dict[str, Any] | None, segment: str) -> bool:
+    kind, _, name = segment.partition(":")
+    if kind == "global":
+        return True
+    return person is not None and (person["region"] == name if kind == "region" else name in person["circles"])
 
 
 def export_events(server: RunningServer, board: str) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     with server.client() as client:
-        params: dict[str, Any] = {"limit": 1000}
+        params: dict[str, Any] = {"limit": 1000, "voided": True}
         while True:
             page = client.get(f"/api/v1/leaderboards/{board}/events", params=params).json()
             events += page["events"]

@@ -1,8 +1,10 @@
 """Writers and readers that never pause, and what they may and may not see.
 
-Writers repeat what gets no answer, with the same event id and at whichever server answers, as clients do. Readers check
-every answer: it has to be in order and numbered right, and each score in it has to be one that the user can have, given
-what was sent before the answer came and what was acknowledged, with a rank, before the question was asked.
+Writers repeat what gets no answer, with the same event id and at whichever server answers, as clients do; some of what
+they send tells where a user is. Readers check every answer: it has to be in order and numbered right, and each score in
+it has to be one that the user can have, given what was sent before the answer came and what was acknowledged, with a
+rank, before the question was asked. A moderator hides and shows users of one board, voids events of it and restores
+them, and lets users join and leave circles.
 """
 
 import math
@@ -21,6 +23,9 @@ from support.model import exact
 from support.running import ADMIN_KEY, RunningServer
 
 USERS = [f"user-{number}" for number in range(12)]
+REGIONS = ["eu", "us"]
+CIRCLES = ["red", "blue"]
+SEGMENTS = [f"region:{region}" for region in REGIONS] + [f"circle:{circle}" for circle in CIRCLES]
 
 
 @dataclass(frozen=True)
@@ -45,13 +50,18 @@ class TrafficBoard:
     order: str = "desc"
     ties: str = "earliest"
     capacity: int | None = None
+    segmented: bool = False
+    # Users are hidden on it, and events voided: scores may go anywhere.
+    judged: bool = False
     # What was sent so far, and what was acknowledged with a rank.
     sent: Tallies = field(default_factory=lambda: dict.fromkeys(USERS, Tally()))
     ranked: Tallies = field(default_factory=lambda: dict.fromkeys(USERS, Tally()))
 
     @property
     def definition(self) -> dict[str, Any]:
-        fields = {"UUID": self.uuid, "rule": self.rule, "order": self.order, "ties": self.ties}
+        fields: dict[str, Any] = {"UUID": self.uuid, "rule": self.rule, "order": self.order, "ties": self.ties}
+        if self.segmented:
+            fields["segments"] = ["global", "region", "circle"]
         # Beside what is looked at, resets go on all the time.
         windows = ["all", {"window": "minute", "cron": "* * * * *"}]
         seasons = {"windows": windows, "graceSeconds": 2}
@@ -65,6 +75,8 @@ def make_boards() -> list[TrafficBoard]:
         TrafficBoard("laps", "best", order="asc"),
         TrafficBoard("newest", "latest", ties="latest"),
         TrafficBoard("few", "increment", capacity=5),
+        TrafficBoard("regions", "increment", segmented=True),
+        TrafficBoard("judged", "increment", segmented=True, judged=True),
     ]
 
 
@@ -76,12 +88,16 @@ class Traffic:
         # event id → (board, user, score, time in µs)
         self.acknowledged: dict[str, tuple[str, str, float, int]] = {}
         self.spooled = 0
+        # Of those, the ones that are in the ledger for sure.
+        self.stored: set[str] = set()
         self.reads = 0
         self.degraded_reads = 0
         self.refused_reads = 0
         self.problems: list[str] = []
         self.stopping = threading.Event()
+        self.moderator = Moderator(self, "moderator", seed * 100 + 99)
         self._threads = [
+            self.moderator,
             *(Writer(self, f"writer-{number}", seed * 100 + number) for number in range(writers)),
             *(Reader(self, f"reader-{number}", seed * 100 + 50 + number) for number in range(readers)),
         ]
@@ -166,7 +182,7 @@ class Writer(_Client):
             "eventId": f"{self.name}-{self._number}",
             "timestamp": stamp,
             "_at": now,
-        }
+        } | ({"region": self.rng.choice(REGIONS)} if self.rng.random() < 0.3 else {})
 
     def _send_until_answered(self, board: TrafficBoard, events: list[dict[str, Any]]) -> None:
         body = {"scores": [{name: value for name, value in event.items() if name != "_at"} for event in events]}
@@ -192,6 +208,8 @@ class Writer(_Client):
                 key = event["eventId"]
                 self.traffic.acknowledged[key] = (board.uuid, event["userId"], event["score"], event["_at"])
                 self.traffic.spooled += result["status"] == "spooled"
+                if result["status"] != "spooled":
+                    self.traffic.stored.add(key)
                 if result["rankState"] in {"ranked", "outside_capacity"}:
                     board.ranked[event["userId"]] = board.ranked[event["userId"]].plus(event["score"])
 
@@ -203,6 +221,8 @@ class Reader(_Client):
             ranked = dict(board.ranked)
         user = self.rng.choice(USERS)
         path = self.rng.choice(["top?limit=20", "top?limit=20", f"users/{user}/around", f"users/{user}/rank"])
+        if board.segmented and path.startswith("top") and self.rng.random() < 0.7:
+            path += f"&segment={self.rng.choice(SEGMENTS)}"
         response = self.call("GET", f"/api/v1/leaderboards/{board.uuid}/{path}")
         if response is None:
             return
@@ -215,7 +235,7 @@ class Reader(_Client):
         elif response.status_code == 503:
             self.traffic.refused_reads += 1
             time.sleep(0.02)
-        elif response.status_code != 404 or (board.capacity is None and ranked[user].values):
+        elif response.status_code != 404 or (board.capacity is None and not board.judged and ranked[user].values):
             self.traffic.problems.append(f"{board.uuid}/{path}: {response.status_code} {response.text}")
 
     def _check(
@@ -231,11 +251,79 @@ class Reader(_Client):
         problems = check_entries(board, entries, answer["totalUsers"], from_the_top=path.startswith("top"))
         for entry in entries:
             user, score = entry["userId"], entry["score"]
-            if not is_possible(board, score, ranked[user], sent[user]):
+            if not board.judged and not is_possible(board, score, ranked[user], sent[user]):
                 problems.append(f"{user} has {score}; ranked {ranked[user]}, sent {sent[user]}")
         if problems:
             where = "ledger" if "Laurels-Degraded" in response.headers else "index"
             self.traffic.problems.append(f"{board.uuid}/{path} from the {where}: {problems} in {answer}")
+
+
+class Moderator(_Client):
+    """Acts are repeated with the same key until they are answered, also when the time is over."""
+
+    BOARD = "judged"
+    _number = 0
+
+    def __init__(self, traffic: Traffic, name: str, seed: int) -> None:
+        super().__init__(traffic, name, seed)
+        # What must be so at the end.
+        self.hidden: set[str] = set()
+        self.voided: dict[str, set[str]] = {}
+        self.circles: dict[str, set[str]] = {user: set() for user in USERS}
+
+    def step(self) -> None:
+        self.rng.choice([self.hide, self.void, self.void, self.restore, self.join_or_leave])()
+        time.sleep(0.05)
+
+    def hide(self) -> None:
+        user = self.rng.choice(USERS)
+        path = f"/api/v1/leaderboards/{self.BOARD}/users/{user}/hidden"
+        if user in self.hidden:
+            if self.insist("DELETE", path) is not None:
+                self.hidden.discard(user)
+        elif self.insist("PUT", path, {"shadow": self.rng.random() < 0.5}) is not None:
+            self.hidden.add(user)
+
+    def void(self) -> None:
+        with self.traffic.lock:
+            acknowledged = self.traffic.acknowledged
+            events = [key for key in sorted(self.traffic.stored) if acknowledged[key][0] == self.BOARD]
+        void_already = set().union(*self.voided.values())
+        chosen = [each for each in self.rng.sample(events, min(3, len(events))) if each not in void_already]
+        if chosen:
+            act = self.insist("POST", f"/api/v1/leaderboards/{self.BOARD}/void", {"eventIds": chosen})
+            if act is not None:
+                self.voided[act["actId"]] = set(chosen)
+
+    def restore(self) -> None:
+        if self.voided:
+            act_id = self.rng.choice(sorted(self.voided))
+            if self.insist("POST", f"/api/v1/acts/{act_id}/restore?podId=default", {}) is not None:
+                del self.voided[act_id]
+
+    def join_or_leave(self) -> None:
+        user, circle = self.rng.choice(USERS), self.rng.choice(CIRCLES)
+        joins = circle not in self.circles[user]
+        path = f"/api/v1/users/{user}/circles/{circle}?podId=default"
+        if self.insist("PUT" if joins else "DELETE", path) is not None:
+            self.circles[user] ^= {circle}
+
+    def insist(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        self._number += 1
+        options: dict[str, Any] = {"headers": {"Idempotency-Key": f"{self.name}-{self._number}"}}
+        if body is not None:
+            options["json"] = body
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            response = self.call(method, path, **options)
+            if response is not None and response.status_code == 200:
+                return dict(response.json())
+            # 202: it goes on.
+            if response is not None and response.status_code not in {202, 409, 429, 503}:
+                break
+            time.sleep(0.05)
+        self.traffic.problems.append(f"{self.name}: {method} {path} {response and response.text}")
+        return None
 
 
 def check_entries(board: TrafficBoard, entries: list[dict[str, Any]], total: int, *, from_the_top: bool) -> list[str]:

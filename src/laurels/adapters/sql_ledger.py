@@ -166,6 +166,15 @@ def read_profile(columns: Iterable[Any]) -> Profile:
     return Profile(user_id, display_name, avatar_url, region, region_at, named)
 
 
+def with_hides(
+    profiles: Iterable[Profile], hides: Iterable[tuple[str, int, int]]
+) -> list[tuple[Profile, dict[int, Hidden]]]:
+    where: dict[str, dict[int, Hidden]] = {}
+    for user_id, board_id, how in hides:
+        where.setdefault(user_id, {})[board_id] = HIDDEN[how]
+    return [(profile, where.get(profile.user_id, {})) for profile in profiles]
+
+
 def hidden_on(board_id: int, hides: Mapping[int, Hidden]) -> Hidden:
     """Whoever is hidden from all stays so, whatever else was said."""
     return min((hidden for where, hidden in hides.items() if where in {0, board_id}), default=Hidden.NO)

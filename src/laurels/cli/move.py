@@ -1,4 +1,4 @@
-"""`laurels import --from`: everything of another Laurels, while it runs: pods, keys, boards and all events.
+"""`laurels import --from`: everything of another Laurels, while it runs: pods, keys, people, boards and all events.
 
 An event keeps its id, so it counts once however often this is repeated; repeat it to bring over what came meanwhile.
 """
@@ -24,13 +24,14 @@ DEFINITION = (
 # These it gets when its events are in: an older one may lie outside of them.
 BOUNDS = ("minScore", "maxScore", "startTime", "endTime", "rewards", "keepEventsDays", "keepPeriodsDays")
 CLOSED = {"ENDED", "ARCHIVED"}
+PROFILE = ("userId", "displayName", "avatarUrl", "region", "circles")
 
 
 class Move:
     def __init__(self, source: httpx.AsyncClient, target: httpx.AsyncClient) -> None:
         self._source = source
         self._target = target
-        self.pods = self.keys = self.boards = self.accepted = self.duplicates = 0
+        self.pods = self.keys = self.people = self.boards = self.accepted = self.duplicates = 0
         self.refused: list[str] = []
         # What can't be brought over.
         self.left: list[str] = []
@@ -50,7 +51,35 @@ class Move:
         for pod_id in sorted(wanted):
             await self._pod(pods[pod_id], with_keys=only_board is None)
         for board in boards:
+            await self._create(_path(board), board)
+        # Before the events, whose users are then where they are there.
+        for pod_id in sorted(wanted):
+            await self._people(pod_id, {board["UUID"] for board in boards})
+        for board in boards:
             await self._board(board)
+
+    async def _people(self, pod_id: str, boards: set[str]) -> None:
+        params: dict[str, Any] = {"podId": pod_id, "limit": PAGE}
+        while True:
+            page = await call(self._source, "GET", "/api/v1/users", params=params)
+            users = [{name: user[name] for name in PROFILE} for user in page["users"]]
+            if users:
+                await call(self._target, "POST", "/api/v1/users", params={"podId": pod_id}, json={"users": users})
+            for user in page["users"]:
+                await self._hide(pod_id, user, boards)
+            self.people += len(users)
+            if page["nextCursor"] is None:
+                return
+            params["cursor"] = page["nextCursor"]
+
+    async def _hide(self, pod_id: str, user: dict[str, Any], boards: set[str]) -> None:
+        person = f"users/{quote(user['userId'], safe='')}/hidden"
+        for hidden in user["hidden"]:
+            path = f"/api/v1/{person}" if hidden["UUID"] is None else f"{_path(hidden)}/{person}"
+            params = {"podId": pod_id} if hidden["UUID"] is None else {}
+            if hidden["UUID"] is None or hidden["UUID"] in boards:
+                body = {"shadow": hidden["shadow"], "reason": "as it was where it came from"}
+                await call(self._target, "PUT", path, params=params, json=body)
 
     async def _boards(self) -> list[dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
@@ -82,8 +111,8 @@ class Move:
                 typer.echo(f"The key {key['keyId']} was revoked here, and stays so.", err=True)
 
     async def _board(self, board: dict[str, Any]) -> None:
-        path = f"/api/v1/leaderboards/{quote(board['UUID'], safe='')}"
-        there = await self._create(path, board)
+        path = _path(board)
+        there = await call(self._target, "GET", path)
         self.boards += 1
         if there["status"] in CLOSED:
             await self._check_complete(path, board)
@@ -123,24 +152,19 @@ class Move:
         return created
 
     async def _events(self, path: str, board: dict[str, Any]) -> None:
-        removals = _Removals()
         params: dict[str, Any] = {"limit": PAGE, "voided": True}
         done, total = 0, None
         with show_progress(f"Importing {board['UUID']}") as advance:
             while True:
                 page = await call(self._source, "GET", path + "/events", params=params, tries=PATIENT)
                 total = page["totalEvents"] if total is None else total
-                for events, removed in removals.split(page["events"]):
-                    await self._send(path, events)
-                    for user_id, key in removed:
-                        await self._remove(path, user_id, key)
+                await self._send(path, page["events"])
+                await self._void(path, [event["eventId"] for event in page["events"] if event["voided"]])
                 done += len(page["events"])
                 advance(done, max(total or 0, done))
                 if page["nextCursor"] is None:
                     break
                 params["cursor"] = page["nextCursor"]
-            for user_id, key in removals.rest():
-                await self._remove(path, user_id, key)
 
     async def _send(self, path: str, events: list[dict[str, Any]]) -> None:
         if not events:
@@ -159,15 +183,14 @@ class Move:
             else:
                 self.accepted += 1
 
-    async def _remove(self, path: str, user_id: str, key: str) -> None:
-        """As it was removed there. The key follows from the events, so that a repetition does not remove again."""
-        headers = {"Idempotency-Key": key}
-        try:
-            await call(
-                self._target, "DELETE", f"{path}/users/{quote(user_id, safe='')}", headers=headers, tries=PATIENT
-            )
-        except NotFound:
+    async def _void(self, path: str, event_ids: list[str]) -> None:
+        """Those that don't count there. The key follows from the events, so that a repetition is the same act."""
+        if not event_ids:
             return
+        key = "import-" + hashlib.sha256("\n".join(event_ids).encode()).hexdigest()[:32]
+        body = {"eventIds": event_ids, "reason": "as it was where it came from"}
+        headers = {"Idempotency-Key": key}
+        await call(self._target, "POST", path + "/void", json=body, headers=headers, tries=PATIENT)
 
     async def _check_complete(self, path: str, board: dict[str, Any]) -> None:
         counts = [
@@ -180,37 +203,13 @@ class Move:
     @property
     def summary(self) -> str:
         return (
-            f"Pods: {self.pods}, keys: {self.keys}, boards: {self.boards}. "
+            f"Pods: {self.pods}, keys: {self.keys}, people: {self.people}, boards: {self.boards}. "
             f"Events: {self.accepted} accepted, {self.duplicates} already there, {len(self.refused)} refused."
         )
 
 
-class _Removals:
-    """Users whose events so far are voided. They are removed as soon as one of their events counts, or at the end."""
-
-    def __init__(self) -> None:
-        self._voided: dict[str, str] = {}
-
-    def split(self, events: list[dict[str, Any]]) -> list[tuple[list[dict[str, Any]], list[tuple[str, str]]]]:
-        """Stretches of events, and who is to be removed after each of them."""
-        parts: list[tuple[list[dict[str, Any]], list[tuple[str, str]]]] = []
-        stretch: list[dict[str, Any]] = []
-        for event in events:
-            user_id = event["userId"]
-            if event["voided"]:
-                self._voided[user_id] = event["eventId"]
-            elif user_id in self._voided:
-                parts.append((stretch, [(user_id, self._key(user_id))]))
-                stretch = []
-                del self._voided[user_id]
-            stretch.append(event)
-        return [*parts, (stretch, [])]
-
-    def rest(self) -> list[tuple[str, str]]:
-        return [(user_id, self._key(user_id)) for user_id in self._voided]
-
-    def _key(self, user_id: str) -> str:
-        return "import-" + hashlib.sha256(f"{user_id}\n{self._voided[user_id]}".encode()).hexdigest()[:32]
+def _path(board: dict[str, Any]) -> str:
+    return f"/api/v1/leaderboards/{quote(board['UUID'], safe='')}"
 
 
 async def _ledger_id(client: httpx.AsyncClient) -> str:

@@ -206,6 +206,20 @@ class ProfileAnswer(Answer):
     circles: list[str]
 
 
+class HiddenOn(Answer):
+    uuid: Annotated[str | None, Meta(description="null: on all boards of the pod.")] = field(name="UUID")
+    shadow: bool
+
+
+class PersonEntry(ProfileAnswer, kw_only=True):
+    hidden: list[HiddenOn]
+
+
+class PeopleAnswer(Answer):
+    users: list[PersonEntry]
+    next_cursor: str | None
+
+
 class ChangedAnswer(Answer):
     changed: int
 

@@ -299,6 +299,11 @@ class PodQuery(Body):
     pod_id: PodId | None = None
 
 
+class PeopleQuery(PodQuery):
+    limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES)] = 100
+    cursor: Annotated[str, Meta(max_length=2000, description="The `nextCursor` of the page before.")] | None = None
+
+
 class ReasonQuery(PodQuery):
     reason: Reason | None = None
 

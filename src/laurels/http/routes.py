@@ -85,6 +85,7 @@ ADDRESSES = [
         people.post_profiles,
         body_bytes=limits.PROFILES_BODY_BYTES,
     ),
+    address("People", "GET", "/api/v1/users", guards.writer, people.get_people),
     address("People", "PUT", PERSON + "/circles/{circle}", guards.writer, people.put_circle),
     address("People", "DELETE", PERSON + "/circles/{circle}", guards.writer, people.delete_circle),
     address("People", "GET", PERSON + "/export", guards.writer, people.get_person),

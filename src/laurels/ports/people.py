@@ -64,6 +64,9 @@ class People(Protocol):
     async def profiles(self, pod_id: str, user_ids: Sequence[str]) -> list[Profile]:
         """Those that there are, in one query."""
 
+    async def page(self, pod_id: str, after: str, limit: int) -> list[tuple[Profile, dict[int, Hidden]]]:
+        """Everybody of whom a pod knows something, by user id, and where they are hidden (0: everywhere)."""
+
     async def has_names(self, pod_id: str) -> bool:
         """Whether any profile of a pod has a name or a picture."""
 

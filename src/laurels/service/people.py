@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from laurels.core.limits import CIRCLES
-from laurels.core.people import Profile, ProfileChange
+from laurels.core.people import Hidden, Profile, ProfileChange
 from laurels.errors import Conflict, Invalid, NotFound, Unavailable
 from laurels.metrics import NAME_QUERIES
 from laurels.ports import Clock, Feed, Ledger
@@ -96,6 +96,10 @@ class People:
         if not found:
             raise NotFound("user_not_found", f"There is no profile of user {user_id!r} in this pod.", field="userId")
         return found[0]
+
+    async def page(self, pod_id: str, after: str, limit: int) -> list[tuple[Profile, dict[int, Hidden]]]:
+        """Everybody of whom a pod knows something, by user id, and where they are hidden."""
+        return await self._ledger.people.page(pod_id, after, limit)
 
     async def change(self, pod_id: str, changes: Sequence[ProfileChange]) -> None:
         """Change or make profiles, and move their users in all rankings that go on. All or nothing."""

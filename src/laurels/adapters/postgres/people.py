@@ -12,7 +12,7 @@ from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.scores import SQL as SCORES
 from laurels.adapters.postgres.scores import read_events, read_rows, refold_rows
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import HIDDEN, digest_of, read_profile, spell_circles
+from laurels.adapters.sql_ledger import HIDDEN, digest_of, read_profile, spell_circles, with_hides
 from laurels.core.board import Board
 from laurels.core.people import Hidden, Profile, ProfileChange
 from laurels.ports import Act, Erasure, Row, StoredAct, StoredEvent, Touched
@@ -29,6 +29,17 @@ class PostgresPeople:
     async def profiles(self, pod_id: str, user_ids: Sequence[str]) -> list[Profile]:
         found = await self._pool.read(lambda c: c.fetch(SQL["profiles"], pod_id, list(user_ids)))
         return [read_profile(columns) for columns in found]
+
+    async def page(self, pod_id: str, after: str, limit: int) -> list[tuple[Profile, dict[int, Hidden]]]:
+        async def read(connection: Connection) -> list[tuple[Profile, dict[int, Hidden]]]:
+            found = await connection.fetch(SQL["profiles_page"], pod_id, after, limit)
+            profiles = [read_profile(columns) for columns in found]
+            if not profiles:
+                return []
+            hides = await connection.fetch(SCORES["hides_between"], pod_id, profiles[0].user_id, profiles[-1].user_id)
+            return with_hides(profiles, ((user_id, board_id, how) for user_id, board_id, how in hides))
+
+        return await self._pool.scan(read)
 
     async def has_names(self, pod_id: str) -> bool:
         return await self._pool.read(lambda c: c.fetchval(SQL["has_names"], pod_id)) is not None
@@ -185,6 +196,7 @@ async def _hide(
         return (await scores.act_by_key(connection, pod_id, board_id, act)).id, rows
     await scores.need_no_refreeze(connection, await _boards(connection, pod_id, board_id))
     await connection.execute(SQL["end_act"], act.at, act_id)
+    await connection.execute(SQL["need_profiles"], pod_id, [user_id])
     if hidden is Hidden.NO:
         await connection.execute(SQL["delete_hide"], pod_id, user_id, board_id)
     else:

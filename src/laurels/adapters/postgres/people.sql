@@ -12,6 +12,10 @@ ON CONFLICT DO NOTHING;
 SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
 WHERE pod_id = $1 AND user_id = ANY ($2::text[]) ORDER BY pod_id, user_id FOR NO KEY UPDATE;
 
+-- name: profiles_page
+SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
+WHERE pod_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3;
+
 -- name: has_names
 SELECT 1 FROM profiles WHERE pod_id = $1 AND (display_name IS NOT NULL OR avatar_url IS NOT NULL) LIMIT 1;
 

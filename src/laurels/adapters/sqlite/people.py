@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import digest_of, read_profile, spell_circles
+from laurels.adapters.sql_ledger import digest_of, read_profile, spell_circles, with_hides
 from laurels.adapters.sqlite import scores
 from laurels.adapters.sqlite.scores import SQL as SCORES
 from laurels.adapters.sqlite.threads import SqliteThreads
@@ -28,6 +28,17 @@ class SqlitePeople:
         asked = (pod_id, json.dumps(list(user_ids)))
         found = await self._threads.read(lambda c: c.execute(SQL["profiles"], asked).fetchall())
         return [read_profile(columns) for columns in found]
+
+    async def page(self, pod_id: str, after: str, limit: int) -> list[tuple[Profile, dict[int, Hidden]]]:
+        def read(connection: sqlite3.Connection) -> list[tuple[Profile, dict[int, Hidden]]]:
+            found = connection.execute(SQL["profiles_page"], (pod_id, after, limit))
+            profiles = [read_profile(columns) for columns in found]
+            if not profiles:
+                return []
+            between = (pod_id, profiles[0].user_id, profiles[-1].user_id)
+            return with_hides(profiles, connection.execute(SCORES["hides_between"], between))
+
+        return await self._threads.read(read)
 
     async def has_names(self, pod_id: str) -> bool:
         return await self._threads.read(lambda c: c.execute(SQL["has_names"], (pod_id,)).fetchone()) is not None
@@ -166,6 +177,7 @@ def _hide(
     for of_board in {board_id, *(of_board for of_board, _ in rows)}:
         scores.need_no_refreeze(connection, of_board)
     connection.execute(SCORES["end_act"], (act.at, act_id))
+    connection.execute(SQL["need_profile"], (pod_id, user_id))
     if hidden is Hidden.NO:
         connection.execute(SQL["delete_hide"], (pod_id, user_id, board_id))
     else:

@@ -4,8 +4,15 @@
 SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
 WHERE pod_id = ? AND user_id IN (SELECT value FROM json_each(?));
 
+-- name: profiles_page
+SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
+WHERE pod_id = ? AND user_id > ? ORDER BY user_id LIMIT ?;
+
 -- name: has_names
 SELECT 1 FROM profiles WHERE pod_id = ? AND (display_name IS NOT NULL OR avatar_url IS NOT NULL) LIMIT 1;
+
+-- name: need_profile
+INSERT INTO profiles (pod_id, user_id) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
 -- name: put_profile
 INSERT INTO profiles (pod_id, user_id, display_name, avatar_url, region, region_at, circles)

@@ -1,14 +1,15 @@
 """Profiles, circles, and everything about a person. The pod is the key's own; an admin names it as `podId`."""
 
+import msgspec
 from msgspec import UNSET
 
-from laurels.core.people import Profile, ProfileChange
-from laurels.http.answers import ActAnswer, ChangedAnswer, ProfileAnswer
+from laurels.core.people import Hidden, Profile, ProfileChange
+from laurels.http.answers import ActAnswer, ChangedAnswer, HiddenOn, PeopleAnswer, PersonEntry, ProfileAnswer
 from laurels.http.call import Call, Streamed
-from laurels.http.decode import decode_value
+from laurels.http.decode import decode_named_cursor, decode_value, encode_cursor
 from laurels.http.fields import Circle
 from laurels.http.handlers.moderation import show_act
-from laurels.http.requests import PodQuery, ProfileBody, ProfileItem, ProfilesRequest, ReasonQuery
+from laurels.http.requests import PeopleQuery, PodQuery, ProfileBody, ProfileItem, ProfilesRequest, ReasonQuery
 
 
 async def put_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
@@ -40,6 +41,33 @@ async def get_profile(call: Call[PodQuery, None]) -> ProfileAnswer:
     """Read a user's profile"""
     pod_id = call.caller.require_pod(call.query.pod_id)
     return _answer(await call.laurels.people.profile(pod_id, call.user_id))
+
+
+async def get_people(call: Call[PeopleQuery, None]) -> PeopleAnswer:
+    """Everybody of whom a pod knows something, by user id
+
+    With where they are hidden. The pod is the key's own; an admin names it as `podId`.
+    """
+    query = call.query
+    pod_id = call.caller.require_pod(query.pod_id)
+    _, after = decode_named_cursor(query.cursor) or (0, "")
+    found = await call.laurels.people.page(pod_id, after, query.limit)
+    return PeopleAnswer(
+        users=[
+            PersonEntry(
+                **msgspec.structs.asdict(_answer(profile)),
+                hidden=[
+                    HiddenOn(
+                        uuid=None if board_id == 0 else call.laurels.boards.by_id(board_id).uuid,
+                        shadow=hidden is Hidden.SHADOW,
+                    )
+                    for board_id, hidden in hides.items()
+                ],
+            )
+            for profile, hides in found
+        ],
+        next_cursor=encode_cursor(0, found[-1][0].user_id) if len(found) == query.limit else None,
+    )
 
 
 async def post_profiles(call: Call[PodQuery, ProfilesRequest]) -> ChangedAnswer:

@@ -1,0 +1,267 @@
+"""People over HTTP: profiles, segments, moderation and erasure; who may, and what it looks like."""
+
+import json
+import time
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from support.calls import NewBoard, problem
+from support.running import RunningServer
+
+API = "/api/v1"
+KINDS = ["global", "region", "circle"]
+
+
+@pytest.fixture
+def pod(api: httpx.Client) -> str:
+    """A pod of its own, for users are the pod's."""
+    pod_id = f"pod-{uuid4()}"
+    assert api.post(f"{API}/pods", json={"podId": pod_id, "name": pod_id}).status_code == 201
+    return pod_id
+
+
+@pytest.fixture
+def board(new_board: NewBoard, pod: str) -> str:
+    return f"{API}/leaderboards/" + new_board(podId=pod, segments=KINDS, rule="increment")
+
+
+def client_of(server: RunningServer, api: httpx.Client, pod: str, role: str) -> httpx.Client:
+    made = api.post(f"{API}/pods/{pod}/keys", json={"role": role})
+    return server.client(key=made.json()["key"])
+
+
+def users(answer: httpx.Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [entry["userId"] for entry in answer.json()["users"]]
+
+
+def test_a_profile_is_set_read_changed_and_shown_beside_ranks(
+    server: RunningServer, api: httpx.Client, pod: str, board: str
+) -> None:
+    with client_of(server, api, pod, "server") as game, client_of(server, api, pod, "client") as player:
+        body = {
+            "displayName": "Ada ♛",
+            "avatarUrl": "https://example.com/ada.png",
+            "region": "eu",
+            "circles": ["red", "blue"],
+        }
+        answer = game.put(f"{API}/users/ada", json=body)
+        assert answer.status_code == 200, answer.text
+        assert answer.json() == {"userId": "ada"} | body | {"circles": ["blue", "red"]}
+        assert player.get(f"{API}/users/ada").json() == answer.json()
+        problem(player.put(f"{API}/users/ada", json=body), 403, "role_forbidden")
+        problem(game.get(f"{API}/users/nobody"), 404, "user_not_found", "userId")
+        problem(api.get(f"{API}/users/ada"), 422, "missing_field", "podId")
+        assert api.get(f"{API}/users/ada", params={"podId": pod}).json()["region"] == "eu"
+        # Another pod knows nothing of it.
+        problem(api.get(f"{API}/users/ada", params={"podId": "default"}), 404, "user_not_found", "userId")
+        game.put(board + "/users/ada", json={"score": 3})
+        game.put(board + "/users/bob", json={"score": 5, "region": "us"})
+        top = game.get(board + "/top").json()["users"]
+        assert [(entry["userId"], entry.get("displayName"), entry.get("avatarUrl")) for entry in top] == [
+            ("bob", None, None),
+            ("ada", "Ada ♛", "https://example.com/ada.png"),
+        ]
+        assert "displayName" not in top[0]
+        assert users(game.get(board + "/top", params={"segment": "region:us"})) == ["bob"]
+        assert users(game.get(board + "/top", params={"segment": "circle:red"})) == ["ada"]
+        # A name that changes is another one at once, though the ranks stay.
+        game.patch(f"{API}/users/ada", json={"displayName": "Countess"})
+        assert game.get(board + "/top").json()["users"][1]["displayName"] == "Countess"
+        assert game.get(f"{API}/users/ada").json()["circles"] == ["blue", "red"]
+        around = game.get(board + "/users/bob/around").json()["users"]
+        assert around[1]["displayName"] == "Countess"
+        friends = game.post(board + "/ranks", json={"userIds": ["ada", "bob", "x"]}).json()
+        assert [(each["displayName"], each["position"]) for each in friends["users"] if "displayName" in each] == [
+            ("Countess", 2)
+        ]
+        assert game.delete(f"{API}/users/ada/circles/red").json()["circles"] == ["blue"]
+        assert game.put(f"{API}/users/ada/circles/green").json()["circles"] == ["blue", "green"]
+        assert users(game.get(board + "/top", params={"segment": "circle:red"})) == []
+        assert users(game.get(board + "/top", params={"segment": "circle:green"})) == ["ada"]
+        # As a whole: what is not sent is empty.
+        assert game.put(f"{API}/users/ada", json={}).json() == {
+            "userId": "ada",
+            "displayName": None,
+            "avatarUrl": None,
+            "region": None,
+            "circles": [],
+        }
+        assert users(game.get(board + "/top", params={"segment": "region:eu"})) == []
+
+
+def test_many_profiles_at_once_are_all_or_nothing(api: httpx.Client, pod: str) -> None:
+    params = {"podId": pod}
+    many = [{"userId": f"user-{number:04}", "displayName": f"#{number}", "region": "eu"} for number in range(1000)]
+    assert api.post(f"{API}/users", params=params, json={"users": many}).json() == {"changed": 1000}
+    twice = {"users": [{"userId": "new"}, {"userId": "new", "region": "us"}]}
+    problem(api.post(f"{API}/users", params=params, json=twice), 422, "duplicate_user", "users")
+    wrong = {"users": [{"userId": "new"}, {"userId": "newer", "region": "not a slug"}]}
+    problem(api.post(f"{API}/users", params=params, json=wrong), 422, "wrong_format", "users[1].region")
+    problem(
+        api.post(f"{API}/users", params=params, json={"users": [*many, {"userId": "x"}]}), 422, "wrong_length", "users"
+    )
+    problem(api.get(f"{API}/users/new", params=params), 404, "user_not_found", "userId")
+    circles = [f"c{number}" for number in range(51)]
+    problem(api.put(f"{API}/users/x", params=params, json={"circles": circles}), 422, "wrong_length", "circles")
+    assert api.put(f"{API}/users/x", params=params, json={"circles": circles[:50]}).status_code == 200
+    problem(api.put(f"{API}/users/x/circles/c50", params=params), 409, "too_many_circles", "circles")
+    problem(api.put(f"{API}/users/x/circles/a%20b", params=params), 422, "wrong_format", "circle")
+    listed: list[str] = []
+    query: dict[str, Any] = {**params, "limit": 400}
+    while True:
+        page = api.get(f"{API}/users", params=query).json()
+        listed += [user["userId"] for user in page["users"]]
+        if page["nextCursor"] is None:
+            break
+        query["cursor"] = page["nextCursor"]
+    assert listed == [user["userId"] for user in many] + ["x"]
+
+
+def test_who_hides_whom_is_written_down_and_can_be_taken_back(
+    server: RunningServer, api: httpx.Client, pod: str, board: str
+) -> None:
+    with client_of(server, api, pod, "server") as game, client_of(server, api, pod, "client") as player:
+        for user, score in (("ada", 5), ("bob", 3), ("cyd", 1)):
+            game.put(f"{board}/users/{user}", json={"score": score, "region": "eu"})
+        problem(player.put(board + "/users/ada/hidden", json={}), 403, "role_forbidden")
+        answer = game.put(board + "/users/ada/hidden", json={"shadow": True, "reason": "a bot"})
+        assert answer.status_code == 200, answer.text
+        act = answer.json()
+        assert (act["kind"], act["userId"], act["reason"], act["detail"]) == (
+            "hide",
+            "ada",
+            "a bot",
+            {"hidden": "shadow"},
+        )
+        assert act["UUID"] == board.rpartition("/")[2]
+        assert users(player.get(board + "/top")) == ["bob", "cyd"]
+        assert users(player.get(board + "/top", params={"viewer": "bob"})) == ["bob", "cyd"]
+        assert users(player.get(board + "/top", params={"viewer": "ada"})) == ["ada", "bob", "cyd"]
+        # And nothing of that was kept for others.
+        assert users(player.get(board + "/top")) == ["bob", "cyd"]
+        assert player.get(board + "/users/ada/rank", params={"viewer": "ada"}).json()["rank"] == 1
+        problem(player.get(board + "/users/ada/rank"), 404, "user_not_found", "userId")
+        written = game.put(board + "/users/ada", json={"score": 1}).json()
+        assert (written["score"], written["rank"], written["rankState"]) == (6, None, "hidden")
+        everywhere = game.put(f"{API}/users/bob/hidden", json={}).json()
+        assert (everywhere["UUID"], everywhere["reason"]) == (None, None)
+        assert users(player.get(board + "/top")) == ["cyd"]
+        listed = game.get(f"{API}/users").json()["users"]
+        assert {user["userId"]: user["hidden"] for user in listed if user["hidden"]} == {
+            "ada": [{"UUID": act["UUID"], "shadow": True}],
+            "bob": [{"UUID": None, "shadow": False}],
+        }
+        assert game.post(f"{API}/acts/{act['actId']}/restore", json={"reason": "a person"}).status_code == 200
+        assert users(player.get(board + "/top")) == ["ada", "cyd"]
+        assert game.delete(f"{API}/users/bob/hidden", params={"reason": "enough"}).status_code == 200
+        assert users(player.get(board + "/top")) == ["ada", "bob", "cyd"]
+        acts = game.get(f"{API}/acts").json()["acts"]
+        assert [each["kind"] for each in acts] == ["show", "show", "hide", "hide"]
+        assert acts[3]["undoneBy"] == acts[1]["actId"]
+        one = game.get(f"{API}/acts", params={"limit": 1, "UUID": act["UUID"]}).json()
+        assert [each["actId"] for each in one["acts"]] == [acts[0]["actId"]]
+        rest = game.get(f"{API}/acts", params={"limit": 9, "cursor": one["nextCursor"]}).json()
+        assert rest["acts"] == acts[1:]
+        problem(game.get(f"{API}/acts/999999999"), 404, "act_not_found", "actId")
+        problem(game.get(f"{API}/acts/nonsense"), 404, "act_not_found", "actId")
+        problem(api.get(f"{API}/acts/{act['actId']}", params={"podId": "default"}), 404, "act_not_found", "actId")
+        problem(player.get(f"{API}/acts"), 403, "role_forbidden")
+
+
+def test_events_are_voided_by_id_and_by_match_and_restored(api: httpx.Client, pod: str, board: str) -> None:
+    for number in range(6):
+        metadata = {"source": "bot" if number % 2 else "web", "match": number // 3}
+        body = {"score": 1 + number, "eventId": f"e{number}", "metadata": metadata}
+        assert api.put(board + "/users/ada", json=body).status_code == 200
+
+    def score() -> float | None:
+        answer = api.get(board + "/users/ada/rank")
+        return answer.json()["score"] if answer.status_code == 200 else None
+
+    assert score() == 21
+    void = api.post(board + "/void", json={"eventIds": ["e0", "nothing"], "reason": "wrong"})
+    assert (void.status_code, void.json()["events"]) == (200, 1)
+    assert score() == 20
+    bots = api.post(board + "/void", json={"match": {"source": "bot", "match": 0}}, headers={"Idempotency-Key": "k"})
+    assert (bots.json()["events"], score()) == (1, 18)
+    again = api.post(board + "/void", json={"match": {"source": "bot", "match": 0}}, headers={"Idempotency-Key": "k"})
+    assert again.json() == bots.json()
+    assert [event["voided"] for event in api.get(board + "/users/ada/history").json()["events"]] == [
+        False, False, False, False, True, True,
+    ]  # fmt: skip
+    wrong: list[dict[str, Any]] = [{}, {"eventIds": ["e1"], "match": {"source": "bot"}}]
+    for body in wrong:
+        problem(api.post(board + "/void", json=body), 422, "nothing_chosen", "eventIds")
+    problem(api.post(board + "/void", json={"match": {"deep": {"a": 1}}}), 422, "wrong_type", "match[...]")
+    restored = api.post(f"{API}/acts/{bots.json()['actId']}/restore", params={"podId": pod}, json={})
+    assert (restored.status_code, restored.json()["kind"], restored.json()["events"], score()) == (
+        200,
+        "restore",
+        1,
+        20,
+    )
+    every = api.post(board + "/void", json={"match": {"match": 0}, "userId": "ada"}).json()
+    assert (every["events"], score()) == (2, 15)
+    assert api.post(board + "/void", json={"match": {"match": 1}, "userId": "bob"}).json()["events"] == 0
+
+
+def test_a_refreeze_keeps_the_ranks_of_before(api: httpx.Client, new_board: NewBoard) -> None:
+    uuid = new_board(rule="increment", windows=["daily", "all"], graceSeconds=0)
+    board = f"{API}/leaderboards/{uuid}"
+    api.put(board + "/users/cheat", json={"score": 9, "metadata": {"source": "bot"}})
+    api.put(board + "/users/ada", json={"score": 5})
+    problem(api.post(board + "/periods/current/refreeze", json={}), 409, "period_not_final")
+    closed = api.post(board + "/periods/current/close").json()["period"]
+    wait(lambda: api.get(board + "/periods").json()["periods"][-1]["status"] == "FINAL" or final(api, board, closed))
+    api.post(board + "/void", json={"match": {"source": "bot"}})
+    assert users(api.get(board + "/top", params={"period": closed})) == ["cheat", "ada"]
+    begun = api.post(f"{board}/periods/{closed}/refreeze", json={"reason": "a bot"})
+    assert begun.status_code == 202, begun.text
+    act = f"{API}/acts/{begun.json()['actId']}"
+    wait(lambda: api.get(act, params={"podId": "default"}).json()["doneAt"] is not None)
+    assert users(api.get(board + "/top", params={"period": closed})) == ["ada"]
+    assert users(api.get(board + "/top", params={"period": f"{closed}@1"})) == ["cheat", "ada"]
+    statuses = {period["period"]: period["status"] for period in api.get(board + "/periods").json()["periods"]}
+    assert (statuses[closed], statuses[f"{closed}@1"]) == ("FINAL", "SUPERSEDED")
+
+
+def final(api: httpx.Client, board: str, name: str) -> bool:
+    periods = api.get(board + "/periods").json()["periods"]
+    return any(period["period"] == name and period["status"] == "FINAL" for period in periods)
+
+
+def wait(is_so: Any) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_everything_about_a_person_is_one_file_and_can_be_erased(
+    server: RunningServer, api: httpx.Client, pod: str, board: str
+) -> None:
+    with client_of(server, api, pod, "server") as game, client_of(server, api, pod, "client") as player:
+        game.put(f"{API}/users/ada", json={"displayName": "Ada", "region": "eu"})
+        game.put(board + "/users/ada", json={"score": 5, "eventId": "e1", "metadata": {"ip": "192.0.2.1"}})
+        game.put(board + "/users/bob", json={"score": 3})
+        problem(player.get(f"{API}/users/ada/export"), 403, "role_forbidden")
+        answer = game.get(f"{API}/users/ada/export")
+        assert answer.headers["Content-Type"] == "application/x-ndjson"
+        lines = [json.loads(line) for line in answer.text.splitlines()]
+        assert [line["kind"] for line in lines] == ["profile", "score", "event"]
+        assert lines[2]["metadata"] == {"ip": "192.0.2.1"}
+        problem(player.delete(f"{API}/users/ada"), 403, "role_forbidden")
+        erased = game.delete(f"{API}/users/ada", params={"reason": "asked for it"})
+        assert (erased.status_code, erased.json()["kind"], erased.json()["events"]) == (200, "erase", 1)
+        assert '"ada"' not in erased.text
+        assert game.get(f"{API}/users/ada/export").text == ""
+        assert users(game.get(board + "/top")) == ["bob"]
+        problem(game.get(f"{API}/users/ada"), 404, "user_not_found", "userId")
+        late = {"score": 9, "timestamp": "2020-01-01T00:00:00Z", "eventId": "e9"}
+        problem(game.put(board + "/users/ada", json=late), 409, "user_erased", "userId")
+        assert '"ada"' not in game.get(board + "/events", params={"voided": True}).text
+        assert game.put(board + "/users/ada", json={"score": 1}).json()["score"] == 1
