@@ -33,6 +33,7 @@ bench: .venv/.dev
 	.venv/bin/python bench/embedded.py
 	PYTHONPATH=tests .venv/bin/python bench/shared.py
 	PYTHONPATH=tests .venv/bin/python bench/freeze.py
+	PYTHONPATH=tests .venv/bin/python bench/void.py
 
 faults: .venv/.dev
 	LAURELS_TEST_FAULTS=100 .venv/bin/pytest -s tests/faults/test_shared_stores.py

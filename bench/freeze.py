@@ -10,69 +10,27 @@ import os
 import platform
 import sqlite3
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import psutil
 
+from callers import Callers, show_calls
 from load import BOARD, user_name
 from support.running import RunningServer
 from support.stores import PostgresServer, RedisServer, temporary_folder
 
-CALLERS = 4
 OUR_PERIODS = f"SELECT p.id FROM periods p JOIN boards b ON b.id = p.board_id WHERE b.uuid = '{BOARD}'"
 ALL_TIME = f"({OUR_PERIODS} AND p.window_name = 'all')"
 ORDER = "ORDER BY score DESC, achieved_at, user_id"
 NUMBERED = (
-    "SELECT period_id, row_number() OVER ({order}), user_id, score, achieved_at, "
+    "SELECT period_id, 'global', row_number() OVER ({order}), user_id, score, achieved_at, "
     "rank() OVER (ORDER BY score DESC), dense_rank() OVER (ORDER BY score DESC) FROM scores WHERE period_id = {period}"
 )
-
-
-class Callers:
-    """One kind of call after the other, timed, from a few threads, until they are told to stop."""
-
-    def __init__(self, server: RunningServer, users: int) -> None:
-        self._server = server
-        self._users = users
-        self._stopping = threading.Event()
-        self.times: dict[str, list[float]] = {"GET top": [], "GET rank": [], "PUT score": []}
-
-    def __enter__(self) -> Self:
-        self._threads = [threading.Thread(target=self._call, args=(number,)) for number in range(CALLERS)]
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _call(self, number: int) -> None:
-        board = f"/api/v1/leaderboards/{BOARD}"
-        with self._server.client() as client:
-            while not self._stopping.is_set():
-                number = (number * 7919 + 1) % self._users
-                user = f"{board}/users/{user_name(number)}"
-                for name, address, body in (
-                    ("GET top", board + "/top?window=all", None),
-                    ("GET rank", user + "/rank?window=all", None),
-                    ("PUT score", user, {"score": 1}),
-                ):
-                    method = name.partition(" ")[0]
-                    start = time.perf_counter()
-                    assert client.request(method, address, json=body).status_code == 200
-                    self.times[name].append(time.perf_counter() - start)
-
-
-def quantile(times: list[float], share: float) -> float:
-    return sorted(times)[int(len(times) * share)] * 1000 if times else float("nan")
 
 
 def create(client: httpx.Client) -> None:
@@ -135,12 +93,7 @@ def show(title: str, users: int, figures: dict[str, Any], bare_s: float) -> None
     print(f"  freeze of {users:,} users, calls going on   {took:.1f} s, {users / took:,.0f} users/s")
     print(f"  baseline: one bare statement, alone         {bare_s:.1f} s, ratio {took / bare_s:.1f}")
     print(f"  memory of the server meanwhile              +{figures['grown'] / 1e6:.0f} MB at most")
-    for name, times in figures["beside"].items():
-        alone = figures["alone"][name]
-        print(
-            f"  {name:10} p50, p99 ms: alone {quantile(alone, 0.5):.1f}, {quantile(alone, 0.99):.1f}; "
-            f"beside the freeze {quantile(times, 0.5):.1f}, {quantile(times, 0.99):.1f} ({len(times)} calls)"
-        )
+    show_calls(figures["alone"], figures["beside"], "the freeze")
     print(f"  final ranks, one call after the other       top {reads['top']:.1f} ms, rank {reads['rank']:.1f} ms")
 
 

@@ -174,6 +174,19 @@ def test_the_benchmark_of_a_freeze_runs() -> None:
         assert len(re.findall(rf"{re.escape(line)}.*\d", done.stdout)) == 2, line
 
 
+def test_the_benchmark_of_voiding_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert "\tPYTHONPATH=tests .venv/bin/python bench/void.py\n" in makefile
+    need("postgres")
+    need("redis-server")
+    command = [sys.executable, "bench/void.py", "--users", "2000", "--events", "100", "--seconds", "0.5"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=True)
+    assert "durability   SQLite with synchronous=FULL, PostgreSQL with fsync" in done.stdout
+    for line in ("100 events of a source voided", "baseline: bare statements", "PUT score"):
+        assert len(re.findall(rf"{re.escape(line)}.*\d", done.stdout)) == 2, line
+
+
 def test_the_benchmark_runs() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     assert "\t.venv/bin/python bench/embedded.py\n" in makefile

@@ -202,7 +202,7 @@ def test_an_unknown_board_address_and_method(api: httpx.Client) -> None:
         ({"graceSeconds": -1}, 422, "out_of_range", "graceSeconds"),
         ({"keepEventsDays": 0}, 422, "out_of_range", "keepEventsDays"),
         ({"windows": []}, 422, "wrong_length", "windows"),
-        ({"segments": ["region:eu"]}, 422, "segment_not_available", "segments[0]"),
+        ({"segments": ["region:eu"]}, 422, "not_a_choice", "segments[0]"),
         ({"podId": "nobody"}, 404, "pod_not_found", "podId"),
         ({"minScore": 5, "maxScore": 4}, 422, "bounds_reversed", "maxScore"),
         ({"minScore": 9007199254740993}, 422, "not_exact", "minScore"),

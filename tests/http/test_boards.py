@@ -84,7 +84,7 @@ def test_only_what_is_sent_changes(api: httpx.Client, new_board: NewBoard) -> No
         "order": "asc",
         "ties": "shared",
         "windows": ["daily"],
-        "segments": ["x"],
+        "segments": ["global", "region"],
     }.items():
         problem(api.patch(board, json={field: other}), 422, "immutable_field", field)
     problem(api.patch(board, json={"podId": "other"}), 422, "unknown_field", "podId")

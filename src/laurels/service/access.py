@@ -120,6 +120,13 @@ class Access:
         await self._registry.tell()
         return key
 
+    async def pod_of(self, caller: Caller, pod_id: str | None) -> str:
+        """The pod that a call is about, which is there."""
+        found = caller.require_pod(pod_id)
+        if caller.is_admin:
+            await self._need_pod(found)
+        return found
+
     async def keys_of(self, pod_id: str) -> list[Key]:
         await self._need_pod(pod_id)
         return [key for key in self._keys.values() if key.pod_id == pod_id]

@@ -80,7 +80,7 @@ async def post_restore(call: Call[PodQuery, ReasonRequest]) -> Answered[ActAnswe
 
     Events that it voided count again, and who was hidden by it is shown. 202: it has begun and goes on.
     """
-    pod_id = call.caller.require_pod(call.query.pod_id)
+    pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     act = await call.laurels.moderation.restore(call.caller, pod_id, _act_id(call), call.body.reason)
     return _begun(call, act)
 
@@ -104,7 +104,7 @@ async def get_acts(call: Call[UserQuery, None]) -> ActsAnswer:
     The pod is the key's own; an admin names it as `podId`.
     """
     query = call.query
-    pod_id = call.caller.require_pod(query.pod_id)
+    pod_id = await call.laurels.access.pod_of(call.caller, query.pod_id)
     board = None
     if query.uuid is not None:
         board = call.laurels.boards.to_write(call.caller, query.uuid)
@@ -120,7 +120,7 @@ async def get_acts(call: Call[UserQuery, None]) -> ActsAnswer:
 
 async def get_act(call: Call[PodQuery, None]) -> ActAnswer:
     """An act: what was done, and how far it is"""
-    pod_id = call.caller.require_pod(call.query.pod_id)
+    pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     return show_act(call, await call.laurels.moderation.find(pod_id, _act_id(call)))
 
 
@@ -158,7 +158,7 @@ async def _hide(call: Call[Any, Any], hidden: Hidden, reason: str | None) -> Act
 
 
 async def _hide_everywhere(call: Call[Any, Any], hidden: Hidden, reason: str | None) -> ActAnswer:
-    pod_id = call.caller.require_pod(call.query.pod_id)
+    pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     act = await call.laurels.moderation.hide(
         call.caller, pod_id, None, call.user_id, hidden, reason, call.idempotency_key
     )

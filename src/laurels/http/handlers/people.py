@@ -39,7 +39,7 @@ async def patch_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
 
 async def get_profile(call: Call[PodQuery, None]) -> ProfileAnswer:
     """Read a user's profile"""
-    pod_id = call.caller.require_pod(call.query.pod_id)
+    pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     return _answer(await call.laurels.people.profile(pod_id, call.user_id))
 
 
@@ -49,7 +49,7 @@ async def get_people(call: Call[PeopleQuery, None]) -> PeopleAnswer:
     With where they are hidden. The pod is the key's own; an admin names it as `podId`.
     """
     query = call.query
-    pod_id = call.caller.require_pod(query.pod_id)
+    pod_id = await call.laurels.access.pod_of(call.caller, query.pod_id)
     _, after = decode_named_cursor(query.cursor) or (0, "")
     found = await call.laurels.people.page(pod_id, after, query.limit)
     return PeopleAnswer(
@@ -75,7 +75,7 @@ async def post_profiles(call: Call[PodQuery, ProfilesRequest]) -> ChangedAnswer:
 
     Of each, only the fields that are sent change; null empties one. All of it or nothing.
     """
-    pod_id = call.caller.require_pod(call.query.pod_id)
+    pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     await call.laurels.people.change(pod_id, [_change_of(item.user_id, item) for item in call.body.users])
     return ChangedAnswer(changed=len(call.body.users))
 
@@ -95,7 +95,7 @@ async def get_person(call: Call[PodQuery, None]) -> Streamed:
 
     JSON lines, each with its `kind`: profile, hidden, score, event, result, reward, act.
     """
-    pod_id = call.caller.require_pod(call.query.pod_id)
+    pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     return Streamed(call.laurels.erasures.export(pod_id, call.user_id))
 
 
@@ -106,13 +106,13 @@ async def delete_person(call: Call[ReasonQuery, None]) -> ActAnswer:
     under a name that says nothing. It can't be taken back: events of before are refused, however they come again. Who
     plays on starts anew.
     """
-    pod_id = call.caller.require_pod(call.query.pod_id)
+    pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     act = await call.laurels.erasures.erase(call.caller, pod_id, call.user_id, call.query.reason, call.idempotency_key)
     return show_act(call, act)
 
 
 async def _change(call: Call[PodQuery, ProfileBody] | Call[PodQuery, None], change: ProfileChange) -> ProfileAnswer:
-    pod_id = call.caller.require_pod(call.query.pod_id)
+    pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     await call.laurels.people.change(pod_id, [change])
     return _answer(await call.laurels.people.profile(pod_id, change.user_id))
 
