@@ -1,8 +1,10 @@
 """What every Ledger must do: a state machine against a plain model, and the promises that a model can't show."""
 
 import asyncio
+import contextlib
 import itertools
 import random
+import re
 import sqlite3
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine
@@ -16,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from laurels.adapters.memory_index import MemoryIndex
-from laurels.adapters.sql_files import load_migrations, load_text
+from laurels.adapters.sql_files import load_migrations, load_queries, load_text
 from laurels.core.board import Board, Guest, Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.people import Hidden, ProfileChange
@@ -573,3 +575,22 @@ def describe(connection: sqlite3.Connection) -> dict[str, Any]:
         }
         for table in tables
     }
+
+
+def test_no_statement_of_sqlite_looks_through_a_large_table() -> None:
+    """Its planner has no statistics; where it would choose badly the statement tells it."""
+    meant = {"changed_rows", "count_changed", "count_rows", "count_events"}
+    large = {"scores", "events", "finals", "grants", "profiles", "acts", "s", "e", "f", "g"}
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(load_text("laurels.adapters.sqlite", "schema.sql"))
+        looked: set[str] = set()
+        for file in ("queries.sql", "seasons.sql", "people.sql"):
+            for name, statement in load_queries("laurels.adapters.sqlite", file).items():
+                named = set(re.findall(r":(\w+)", statement))
+                values: Any = dict.fromkeys(named) if named else [None] * statement.count("?")
+                if numbered := re.findall(r"\?(\d+)", statement):
+                    values = [None] * max(map(int, numbered))
+                plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)
+                steps = [step.split() for *_, step in plan]
+                looked |= {name for step in steps if step[0] == "SCAN" and step[1] in large}
+        assert looked == meant

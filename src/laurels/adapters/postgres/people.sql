@@ -77,7 +77,7 @@ WHERE pod_id = $1 AND user_id = $2 ORDER BY id;
 
 -- name: unfinished_acts
 SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
-WHERE done_at IS NULL AND at < $1 ORDER BY id;
+WHERE done_at IS NULL AND at < $1 ORDER BY at;
 
 -- name: end_act
 UPDATE acts SET done_at = $1 WHERE id = $2;

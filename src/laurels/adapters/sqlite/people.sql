@@ -1,4 +1,5 @@
--- Profiles, who is hidden, what was done to scores, and erasure.
+-- Profiles, who is hidden, what was done to scores, and erasure. A plus before a column, and CROSS JOIN, keep SQLite from
+-- choosing an order that looks through everything.
 
 -- name: profiles
 SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
@@ -30,8 +31,8 @@ DELETE FROM hides WHERE pod_id = ? AND user_id = ? AND board_id = ?;
 
 -- name: open_rows
 SELECT b.id, s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.moved, s.version, s.hidden, s.segments
-FROM boards b JOIN periods p ON p.board_id = b.id AND p.state = 'open'
-JOIN scores s ON s.period_id = p.id AND s.user_id = :user
+FROM boards b CROSS JOIN periods p ON p.board_id = b.id AND p.state = 'open'
+CROSS JOIN scores s ON s.period_id = p.id AND s.user_id = :user
 WHERE b.pod_id = :pod AND (:board = 0 OR b.id = :board);
 
 -- name: find_act
@@ -48,7 +49,7 @@ WHERE pod_id = ? AND user_id = ? ORDER BY id;
 
 -- name: unfinished_acts
 SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM acts
-WHERE done_at IS NULL AND at < ? ORDER BY id;
+WHERE done_at IS NULL AND at < ? ORDER BY at;
 
 -- name: undo_act
 UPDATE acts SET undone_by = ? WHERE id = ?;
@@ -59,7 +60,7 @@ WHERE board_id = ? AND event_id IN (SELECT value FROM json_each(?)) ORDER BY seq
 
 -- name: events_like
 SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL, metadata, stamped FROM events
-WHERE seq > ? AND seq <= ? AND board_id = ? AND metadata IS NOT NULL AND received_at < ?
+WHERE seq > ? AND seq <= ? AND +board_id = ? AND metadata IS NOT NULL AND received_at < ?
   AND NOT EXISTS (SELECT 1 FROM json_each(?) WHERE instr(metadata, value) = 0) ORDER BY seq;
 
 -- name: last_seq
@@ -70,7 +71,7 @@ SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL, me
 WHERE voided_by = ? LIMIT ?;
 
 -- name: void_events
-UPDATE events SET voided_by = ? WHERE board_id = ? AND seq IN (SELECT value FROM json_each(?)) AND voided_by IS NULL
+UPDATE events SET voided_by = ? WHERE +board_id = ? AND seq IN (SELECT value FROM json_each(?)) AND voided_by IS NULL
 RETURNING user_id;
 
 -- name: restore_events

@@ -212,8 +212,8 @@ SELECT user_id, board_id, hidden FROM hides WHERE pod_id = ? AND user_id BETWEEN
 
 -- name: rows_to_move
 SELECT b.segments, s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.moved, s.version, s.hidden, s.segments
-FROM boards b JOIN periods p ON p.board_id = b.id AND p.state = 'open'
-JOIN scores s ON s.period_id = p.id AND s.user_id = ?
+FROM boards b CROSS JOIN periods p ON p.board_id = b.id AND p.state = 'open'
+CROSS JOIN scores s ON s.period_id = p.id AND s.user_id = ?
 WHERE b.pod_id = ? AND b.segments <> '["global"]';
 
 -- name: move_row
