@@ -558,6 +558,41 @@ def test_the_migrations_lead_to_the_schema() -> None:
     described.close()
 
 
+def test_a_ledger_of_before_is_brought_up_to_date_with_what_is_in_it(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "laurels.db")) as old:
+        for migration in load_migrations("laurels.adapters.sqlite")[:3]:
+            old.executescript(f"BEGIN; {migration.script}; PRAGMA user_version = {migration.number}; COMMIT;")
+        old.executescript(
+            """
+            INSERT INTO pods VALUES ('pod', 'Pod', 0);
+            INSERT INTO boards (id, uuid, pod_id, name, rule, sort_order, ties, public, windows, segments, created_at,
+                                revision)
+            VALUES (1, 'old', 'pod', 'Old', 'increment', 'desc', 'earliest', 0, '[{"name":"all"}]', '["global"]', 0, 1);
+            INSERT INTO periods (id, board_id, window_name, name) VALUES (1, 1, 'all', 'all');
+            INSERT INTO acts (id, board_id, act_id, kind, user_id, by_key, at)
+            VALUES (7, 1, 'x', 'remove', 'b', 'k', 3);
+            INSERT INTO events (board_id, event_id, user_id, score, at, stamped, received_at, voided_by)
+            VALUES (1, 'e1', 'a', 2, 0, 0, 0, NULL), (1, 'e2', 'b', 3, 0, 0, 0, 7);
+            INSERT INTO scores (period_id, user_id, score, achieved_at, moved, version)
+            VALUES (1, 'a', 2, 0, 1, 1), (1, 'b', NULL, NULL, 0, 2);
+            UPDATE counters SET value = 2 WHERE name = 'version';
+            """
+        )
+
+    async def check(ledger: Ledger) -> None:
+        (board,) = await ledger.boards()
+        (act,) = await ledger.people.acts("pod", board.id, 2**63 - 1, 10)
+        assert (act.id, act.kind, act.user_id, act.at, act.done_at) == (7, "remove", "b", 3, 3)
+        undo = await ledger.people.begin_act("pod", board.id, None, Act("undo", "restore", "k", 5))
+        events = await ledger.people.voided_by(act.id, 10)
+        touched = await ledger.people.restore(board, act, undo, [event.seq for event in events])
+        assert [(row.user_id, row.standing and row.standing.score) for row in touched.rows] == [("b", 3)]
+
+    with_ledger(open_sqlite, tmp_path, check)
+    with contextlib.closing(sqlite3.connect(tmp_path / "laurels.db")) as now:
+        assert now.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
 def describe(connection: sqlite3.Connection) -> dict[str, Any]:
     """Everything about a schema but the layout of its text."""
     tables = [

@@ -234,6 +234,10 @@ def test_who_is_hidden_is_seen_by_nobody_and_a_shadow_by_themselves(stage: Stage
         assert [place.user_id for place in around.places] == ["ada", "bob", "cyd"]
         friends, _ = (await laurels.reads.ranks(held(laurels), Selection(viewer="ada"), ["ada", "cyd"])).value
         assert [(friend.place.user_id, friend.place.rank) for friend in friends] == [("ada", 1), ("cyd", 3)]
+        assert (await laurels.reads.scores_of_user([board], "ada")).value == []
+        assert (await laurels.reads.scores_of_user([board], "ada", "bob")).value == []
+        seen = (await laurels.reads.scores_of_user([held(laurels)], "ada", "ada")).value
+        assert [(each.period.window, each.score, each.rank) for each in seen] == [("daily", 10, 1), ("all", 10, 1)]
         # A period that begins later hides them, too.
         stage.clock.now += 30 * HOUR
         await laurels.jobs.run_due()

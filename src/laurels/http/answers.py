@@ -189,7 +189,7 @@ class UserScoreEntry(Answer):
     window: str
     period: str
     score: float
-    rank: Annotated[int | None, Meta(description="null: outside the board's capacity, or hidden.")]
+    rank: Annotated[int | None, Meta(description="null: outside the board's capacity.")]
     timestamp: Instant
 
 

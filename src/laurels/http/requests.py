@@ -244,6 +244,9 @@ class WebhookRequest(Body):
     url: WebhookUrl
 
 
+Viewer = Annotated[UserId, Meta(description="Who looks: one who is hidden sees themselves.")]
+
+
 class NoQuery(Body):
     pass
 
@@ -252,7 +255,7 @@ class SelectionQuery(Body):
     window: str | None = None
     period: Annotated[str, Meta(description="A period's name, or 'current', or 'previous'.")] | None = None
     segment: Annotated[str, Meta(max_length=100, description="`global`, `region:ID` or `circle:ID`.")] | None = None
-    viewer: Annotated[UserId | None, Meta(description="Who looks: one who is hidden sees themselves.")] = None
+    viewer: Viewer | None = None
     ranking: Annotated[RankStyle, Meta(description="How equal scores are numbered.")] | None = None
 
 
@@ -297,6 +300,10 @@ class BoardsQuery(PageQuery):
 
 class PodQuery(Body):
     pod_id: PodId | None = None
+
+
+class UserScoresQuery(PodQuery):
+    viewer: Viewer | None = None
 
 
 class PeopleQuery(PodQuery):

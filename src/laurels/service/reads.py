@@ -142,8 +142,13 @@ class Reads:
     async def count_events(self, board: Board) -> int:
         return await self._ledger.count_events(board.id)
 
-    async def scores_of_user(self, boards: Iterable[Board], user_id: str) -> Shown[list[UserScore]]:
-        """All boards and windows as they are now: one query to the ledger, and all ranks at once from the index."""
+    async def scores_of_user(
+        self, boards: Iterable[Board], user_id: str, viewer: str | None = None
+    ) -> Shown[list[UserScore]]:
+        """All boards and windows as they are now: one query to the ledger, and all ranks at once from the index.
+
+        Where the user is hidden there is nothing to see, but for themselves.
+        """
         self._follower.require_ready()
         now = self._clock.now_us()
         where = {
@@ -152,7 +157,11 @@ class Reads:
             for window in board.window_names
             if (period := board.current_period(window, now)) is not None
         }
-        rows = sorted(await self._ledger.rows_of_user(list(where), user_id), key=lambda row: row.period_id)
+        rows = [
+            row
+            for row in sorted(await self._ledger.rows_of_user(list(where), user_id), key=lambda row: row.period_id)
+            if row.hidden is Hidden.NO or (row.hidden is Hidden.SHADOW and viewer == user_id)
+        ]
         found = await asyncio.gather(*(self._place(where[row.period_id][0], row) for row in rows))
         scores: list[UserScore] = []
         for row, shown in zip(rows, found, strict=True):
@@ -166,6 +175,9 @@ class Reads:
 
     async def _place(self, board: Board, row: Row) -> Shown[Place | None]:
         ranking, style = board.ranking(row.period_id), board.rank_style
+        if row.hidden is Hidden.SHADOW and row.standing is not None:
+            guest = Guest(row.user_id, row.standing.score, row.standing.achieved_at)
+            ranking = replace(ranking, guest=guest)
 
         async def place(ranks: Ranks) -> Place | None:
             (found,) = await ranks.places(ranking, [row.user_id], style)
@@ -208,8 +220,15 @@ class Reads:
         return period, ranking
 
     async def _guest(self, ranking: Ranking, viewer: str) -> Guest | None:
-        """Who looks, if hidden from all others, and if this ranking would have them."""
-        for row in await self._ledger.rows_of_user([ranking.period_id], viewer):
+        """Who looks, if hidden from all others, and if this ranking would have them.
+
+        While the ledger can't be reached nobody knows, and everybody is shown what all others see.
+        """
+        try:
+            rows = await self._ledger.rows_of_user([ranking.period_id], viewer)
+        except Unavailable:
+            return None
+        for row in rows:
             if row.hidden is Hidden.SHADOW and row.standing and ranking.segment in {GLOBAL, *row.segments}:
                 return Guest(viewer, row.standing.score, row.standing.achieved_at)
         return None

@@ -31,10 +31,10 @@ from laurels.http.requests import (
     DistributionQuery,
     EventsQuery,
     PageQuery,
-    PodQuery,
     RanksRequest,
     SelectionQuery,
     TopQuery,
+    UserScoresQuery,
 )
 from laurels.ports import Place
 from laurels.service.people import NOBODY, Named
@@ -179,14 +179,14 @@ async def get_events(call: Call[EventsQuery, None]) -> EventsAnswer:
     )
 
 
-async def get_user_scores(call: Call[PodQuery, None]) -> UserScoresAnswer:
+async def get_user_scores(call: Call[UserScoresQuery, None]) -> UserScoresAnswer:
     """All scores of a user in a pod: every board and window in one answer
 
     The pod is the key's own; an admin names it as `podId`.
     """
     pod_id = call.caller.require_pod(call.query.pod_id)
     boards = [board for board in call.laurels.boards.all() if board.pod_id == pod_id]
-    scores = call.show(await call.laurels.reads.scores_of_user(boards, call.user_id))
+    scores = call.show(await call.laurels.reads.scores_of_user(boards, call.user_id, call.query.viewer))
     return UserScoresAnswer(
         user_id=call.user_id,
         scores=[

@@ -456,6 +456,7 @@ BEGIN
     JOIN boards b ON b.id = board_ids[p.n]
     LEFT JOIN profiles f ON b.segments <> '["global"]' AND f.pod_id = b.pod_id AND f.user_id = p.user_id COLLATE "C"
     WHERE is_new[p.n]
+      AND NOT EXISTS (SELECT FROM scores s WHERE s.period_id = p.period_id AND s.user_id = p.user_id COLLATE "C")
     ORDER BY 1, 2
     ON CONFLICT (period_id, user_id) DO NOTHING;
     IF moved_pods IS NOT NULL THEN
