@@ -15,7 +15,7 @@ from laurels.core.rewards import Between, Reward
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Window
 from laurels.errors import Conflict, Invalid, NotFound
-from laurels.ports import Role, StoredAct
+from laurels.ports import Act, Role, StoredAct
 from laurels.service import moderation, people
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
@@ -399,9 +399,6 @@ def test_final_ranks_change_only_by_a_refreeze_which_keeps_both(stage: Stage) ->
         before = [("cheat", 99), ("ada", 5), ("bob", 4)]
         # Too late for its day, and counted by `all`: it stays out of the day for ever.
         await submit(laurels, ("bob", 50), at=start)
-        frozen = await laurels.seasons.period(held(laurels), None, name)
-        (grant,) = await laurels._ledger.seasons.grants_of_users(frozen.id, ["ada"])
-        await laurels.seasons.claim(ADMIN, f"{grant.period_id}.{grant.place}.{grant.reward}")
         await void(laurels, match={"source": "bot"})
         assert await top(laurels, window="all") == [("bob", 54), ("ada", 5)]
         assert await top(laurels, period=name) == before
@@ -423,12 +420,6 @@ def test_final_ranks_change_only_by_a_refreeze_which_keeps_both(stage: Stage) ->
         assert (await laurels.moderation.find("default", act.id)).done_at is not None
         results = await laurels.seasons.results([held(laurels)], "ada", None, 10)
         assert [(result.period.name, result.final.place) for _, result in results] == [(name, 1)]
-        granted = await laurels.seasons.rewards_of_user([held(laurels)], "ada", None, 10)
-        assert {each.grant.reward: each.grant.claimed_at is not None for each in granted} == {
-            "gold": False,
-            "any": True,
-        }
-        assert await laurels.seasons.rewards_of_user([held(laurels)], "cheat", None, 10) == []
         # And back again.
         stage.clock.now += 600 * SECOND_US
         await laurels.jobs.run_due()
@@ -446,6 +437,40 @@ def test_final_ranks_change_only_by_a_refreeze_which_keeps_both(stage: Stage) ->
         with pytest.raises(Conflict, match="no final ranks"):
             await laurels.seasons.refreeze(ADMIN, held(laurels), "current", None, "t3")
         assert await differences(laurels) == []
+
+    play(stage, work)
+
+
+def test_rewards_follow_a_refreeze_and_are_claimed_once(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rewards=REWARDS, grace_s=0)
+        await submit(laurels, ("cheat", 99), metadata={"source": "bot"})
+        await submit(laurels, ("ada", 5), ("bob", 4))
+        name = await freeze_the_day(laurels, stage)
+        frozen = await laurels.seasons.period(held(laurels), None, name)
+        (grant,) = await laurels._ledger.seasons.grants_of_users(frozen.id, ["ada"])
+        reward_id = f"{grant.period_id}.{grant.place}.{grant.reward}"
+        await void(laurels, match={"source": "bot"})
+        await laurels.seasons.refreeze(ADMIN, held(laurels), name, None, "t1")
+        # Claimed while it goes on.
+        _, first = await laurels.seasons.claim(ADMIN, reward_id)
+        assert first
+        await laurels.jobs.run_due()
+        # An id that was told before still leads to the reward; and what is not earned any more is refused.
+        again, first = await laurels.seasons.claim(ADMIN, reward_id)
+        assert (again.grant.user_id, again.grant.place, first) == ("ada", 1, False)
+        assert again.grant.period_id != grant.period_id
+        with pytest.raises(Conflict) as caught:
+            await laurels.seasons.claim(ADMIN, f"{grant.period_id}.1.gold")
+        assert caught.value.code == "reward_withdrawn"
+        with pytest.raises(NotFound):
+            await laurels.seasons.claim(Caller(Role.SERVER, "another", "k"), f"{grant.period_id}.1.gold")
+        granted = await laurels.seasons.rewards_of_user([held(laurels)], "ada", None, 10)
+        claimed = {each.grant.reward: each.grant.claimed_at is not None for each in granted}
+        assert claimed == {"gold": False, "any": True}
+        assert await laurels.seasons.rewards_of_user([held(laurels)], "cheat", None, 10) == []
+        (results,) = await laurels.seasons.results([held(laurels)], "ada", None, 10)
+        assert (results[1].period.name, results[1].final.place) == (name, 1)
 
     play(stage, work)
 
@@ -488,7 +513,7 @@ def test_an_erased_user_is_gone_for_good(stage: Stage) -> None:
             await laurels.moderation.restore(ADMIN, "default", act.id, None)
         _ = [each async for each in laurels.rebuild(laurels.boards.all())]
         assert await top(laurels, window="all") == [("bob", 9), ("cyd", 5)]
-        stage.clock.now += 120 * SECOND_US
+        stage.clock.now += 300 * SECOND_US
         await laurels.jobs.run_due()
         for period in held(laurels).periods:
             assert await laurels._index.held(board.ranking(period.id), ["ada"]) == [None]
@@ -521,6 +546,112 @@ def test_nobody_is_erased_while_final_ranks_are_written(stage: Stage, monkeypatc
     play(stage, work)
 
 
+def test_an_erasure_waits_for_acts_and_leaves_no_name_behind(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(laurels: Laurels) -> None:
+        board = await create(laurels)
+        await submit(laurels, ("ada", 5), ("bob", 3), metadata={"source": "web"})
+        await submit(laurels, ("ada", 1), event_id="bad", metadata={"source": "bot"})
+        begun = await laurels._ledger.people.begin_act(
+            "default",
+            board.id,
+            "ada",
+            Act("void/lost/", "void", "k", stage.clock.now, "ada did it", '{"match":{"n":1}}'),
+        )
+        monkeypatch.setattr("laurels.service.erasure.TRIES", 2)
+        with pytest.raises(Conflict, match="an act is going on"):
+            await laurels.erasures.erase(ADMIN, "default", "ada", None, "key")
+        stage.clock.now += 60 * SECOND_US
+        await laurels.jobs.run_due()
+        assert (await laurels.moderation.find("default", begun.id)).events == 0
+        await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.YES, "ada cheats", "token")
+        first = await laurels.erasures.erase(ADMIN, "default", "ada", None, "key")
+        assert (await laurels.erasures.erase(ADMIN, "default", "ada", None, "key")).id == first.id
+        # The same key for somebody else is another act.
+        assert (await laurels.erasures.erase(ADMIN, "default", "bob", None, "key")).id != first.id
+        assert await top(laurels) == []
+        for act in await laurels.moderation.acts("default", None, 2**63 - 1, 100):
+            assert "ada" not in f"{act.user_id} {act.reason} {act.detail}"
+
+    play(stage, work)
+
+
+def test_who_plays_on_after_an_erasure_loses_nothing_to_the_sweep(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels)
+        await submit(laurels, ("ada", 5))
+        await laurels.erasures.erase(ADMIN, "default", "ada", None, None)
+        stage.clock.now += SECOND_US
+        await submit(laurels, ("ada", 2), event_id="again", region="eu")
+        act = await void(laurels, event_ids=["again"])
+        stage.clock.now += 300 * SECOND_US
+        await laurels.jobs.run_due()
+        await laurels.moderation.restore(ADMIN, "default", act.id, None)
+        assert await top(laurels) == await top(laurels, "region:eu") == [("ada", 2)]
+        assert await differences(laurels) == []
+
+    play(stage, work)
+
+
+def test_what_waited_for_the_index_does_not_bring_an_erased_user_back(tmp_path: Path) -> None:
+    stage = Stage("shared", tmp_path)
+
+    async def work(laurels: Laurels) -> None:
+        board = await create(laurels, windows=(ALL_TIME,))
+        await submit(laurels, ("ada", 5), ("bob", 4))
+        (row,) = await laurels._ledger.rows_of_user([board.periods[0].id], "ada")
+        await laurels.erasures.erase(ADMIN, "default", "ada", None, None)
+        stage.clock.now += 300 * SECOND_US
+        await laurels.jobs.run_due()
+        laurels._healer.mend(held(laurels), board.ranking(board.periods[0].id), [row])
+        for _ in range(100):
+            if not laurels._healer.is_mending:
+                break
+            await asyncio.sleep(0.05)
+        assert await top(laurels) == [("bob", 4)]
+        assert await differences(laurels) == []
+
+    play(stage, work)
+
+
+def test_an_act_under_a_key_that_did_something_else_is_refused(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        board = await create(laurels)
+        await submit(laurels, ("ada", 5), event_id="e1")
+        await submit(laurels, ("ada", 1), event_id="e2")
+        await void(laurels, token="k", event_ids=["e1"])
+        with pytest.raises(Conflict) as caught:
+            await void(laurels, token="k", event_ids=["e2"])
+        assert caught.value.code == "act_conflict"
+        await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.SHADOW, None, "k")
+        with pytest.raises(Conflict) as caught:
+            await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.YES, None, "k")
+        assert caught.value.code == "act_conflict"
+        assert await top(laurels, viewer="ada") == [("ada", 1)]
+
+    play(stage, work)
+
+
+def test_an_act_that_another_server_finished_does_nothing_more(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        board = await create(laurels)
+        await submit(laurels, ("ada", 5), event_id="e1")
+        act = await void(laurels, event_ids=["e1"])
+        await laurels.moderation.restore(ADMIN, "default", act.id, None)
+        events = await laurels._ledger.people.events_by_id(board.id, ["e1"])
+        late = await laurels._ledger.people.void(board, act, [event.seq for event in events])
+        assert (late.events, late.rows) == (0, [])
+        assert await top(laurels) == [("ada", 5)]
+        # Of two that hid somebody, the older can't show them.
+        first = await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.YES, None, None)
+        second = await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.SHADOW, None, None)
+        with pytest.raises(Conflict, match="hidden again since"):
+            await laurels.moderation.restore(ADMIN, "default", first.id, None)
+        await laurels.moderation.restore(ADMIN, "default", second.id, None)
+        assert await top(laurels) == [("ada", 5)]
+
+    play(stage, work)
+
+
 def test_names_come_from_a_bounded_cache_with_one_query_a_page(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(laurels: Laurels) -> None:
         asked: list[int] = []
@@ -537,6 +668,8 @@ def test_names_come_from_a_bounded_cache_with_one_query_a_page(stage: Stage, mon
         # A pod without names is not asked for any.
         assert asked == []
         await laurels.people.change("default", [ProfileChange(user, display_name=user.upper()) for user in users[:400]])
+        # A shared feed tells it to this server as well.
+        await asyncio.sleep(0.5)
         names = await laurels.people.names("default", users)
         assert {user: named.display_name for user, named in names.items()} == {
             user: user.upper() for user in users[:400]
@@ -545,6 +678,7 @@ def test_names_come_from_a_bounded_cache_with_one_query_a_page(stage: Stage, mon
         assert await laurels.people.names("default", users[::-1]) == names
         assert asked == [500]
         await profile(laurels, "user-7", display_name="Seven")
+        await asyncio.sleep(0.5)
         assert (await laurels.people.names("default", users))["user-7"].display_name == "Seven"
         assert asked == [500, 1]
         monkeypatch.setattr(people, "KEPT_NAMES", 10)

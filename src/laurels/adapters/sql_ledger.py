@@ -8,8 +8,9 @@ import msgspec
 from msgspec.structs import replace
 
 from laurels.core.board import Board
+from laurels.core.limits import CIRCLES
 from laurels.core.order import Order, Ties
-from laurels.core.people import Hidden, Kind, Profile, segments_of
+from laurels.core.people import Hidden, Kind, Profile, ProfileChange, segments_of
 from laurels.core.rewards import Reward
 from laurels.core.scores import Rule, Standing, fold
 from laurels.core.windows import Period, PeriodState, Window
@@ -127,6 +128,32 @@ def act_running() -> Conflict:
     return Conflict("act_running", "Events of this board are being voided or restored. Try again when that is done.")
 
 
+def events_pruned(period: Period) -> Conflict:
+    return Conflict("events_pruned", f"Not all events of {period.name!r} are kept any more.")
+
+
+def not_refreezable(period: Period) -> Conflict:
+    return Conflict(
+        "period_not_final",
+        f"The period {period.name!r} has no final ranks that could be set right: another one stands in its place, or "
+        "nobody knows which events had come when it was closed.",
+    )
+
+
+def read_successor(found: Any) -> tuple[int, int, str] | None:
+    """Raises if there is a successor of the period, and none of the grant."""
+    if found is None:
+        return None
+    if found[0] is None:
+        raise Conflict(
+            "reward_withdrawn",
+            "Final ranks were set right since, and this reward is not earned any more.",
+            field="rewardId",
+        )
+    period_id, place, reward = found
+    return period_id, place, reward
+
+
 def edition_name(name: str, number: int) -> str:
     """What a period is called that another one replaced."""
     return f"{name}@{number}"
@@ -164,6 +191,18 @@ def read_profile(columns: Iterable[Any]) -> Profile:
     user_id, display_name, avatar_url, region, region_at, circles = columns
     named = tuple(circle.partition(":")[2] for circle in circles.split())
     return Profile(user_id, display_name, avatar_url, region, region_at, named)
+
+
+def changed_profile(change: ProfileChange, profile: Profile, at: int) -> Profile:
+    changed = change.made_to(profile, at)
+    if len(changed.circles) > CIRCLES and len(changed.circles) > len(profile.circles):
+        raise Conflict("too_many_circles", f"A user is in at most {CIRCLES} circles.", field="circles")
+    return changed
+
+
+def spelled_user(user_id: str) -> str:
+    """As it stands in messages."""
+    return f'"userId":{msgspec.json.encode(user_id).decode()}'
 
 
 def with_hides(

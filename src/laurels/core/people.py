@@ -51,6 +51,11 @@ class ProfileChange(Struct, frozen=True):
     join: tuple[str, ...] = ()
     leave: tuple[str, ...] = ()
 
+    @property
+    def moves(self) -> bool:
+        """Whether it says where the user is."""
+        return self.region is not UNSET or self.circles is not UNSET or bool(self.join or self.leave)
+
     def made_to(self, profile: Profile, at: int) -> Profile:
         """The profile after the change, which is of an instant."""
         circles = profile.circles if self.circles is UNSET else self.circles
@@ -60,7 +65,8 @@ class ProfileChange(Struct, frozen=True):
             changed = replace(changed, display_name=self.display_name)
         if self.avatar_url is not UNSET:
             changed = replace(changed, avatar_url=self.avatar_url)
-        if self.region is not UNSET and self.region != profile.region:
+        if self.region is not UNSET:
+            # Also if it is the same: an older word on it that comes later changes nothing.
             changed = replace(changed, region=self.region, region_at=max(at, profile.region_at))
         return changed
 

@@ -231,7 +231,10 @@ class VoidRequest(ReasonRequest):
 
     event_ids: Annotated[list[EventId], Meta(max_length=limits.VOIDED_EVENTS)] = field(default_factory=list)
     match: Annotated[
-        dict[str, str | int | float | bool | None],
+        dict[
+            Annotated[str, Meta(max_length=limits.MATCHED_CHARS)],
+            Annotated[str, Meta(max_length=limits.MATCHED_CHARS)] | int | float | bool | None,
+        ],
         Meta(
             max_length=limits.MATCHED_FIELDS,
             description="Values that the metadata of an event have, all of them, at the top level.",
@@ -280,6 +283,10 @@ class PageQuery(Body):
 
 class EventsQuery(PageQuery):
     voided: Annotated[bool, Meta(description="With the events of removed users, which no longer count.")] = False
+
+
+class HistoryQuery(PageQuery):
+    viewer: Viewer | None = None
 
 
 class PeriodsQuery(PageQuery):

@@ -243,6 +243,9 @@ class Ledger(Protocol):
     async def rows_of_user(self, period_ids: Sequence[int], user_id: str) -> list[Row]:
         """The user's rows in these periods, removed ones left out, in one query."""
 
+    async def rows_of_users(self, period_id: int, user_ids: Sequence[str]) -> list[Row]:
+        """The rows of some users in a period, removed ones too."""
+
     async def user_events(
         self, board_id: int, user_id: str, *, before_seq: int | None, limit: int
     ) -> list[StoredEvent]:

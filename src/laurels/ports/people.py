@@ -52,7 +52,7 @@ class Erasure(Struct, frozen=True):
 
 
 class Touched(Struct, frozen=True):
-    """What an act did in one step: how many events it was about, and the rows that are others now."""
+    """What an act did in one step: how many events it was about, and the rows of their users."""
 
     events: int
     rows: list[Row]
@@ -71,7 +71,10 @@ class People(Protocol):
         """Whether any profile of a pod has a name or a picture."""
 
     async def change_profiles(self, pod_id: str, changes: Sequence[ProfileChange], at: int) -> list[Row]:
-        """Change or make profiles, and move their users in every open period, all at once; gives the moved rows."""
+        """Change or make profiles, and move their users in every open period, all at once; gives the rows of those.
+
+        Conflict if somebody would be in too many circles.
+        """
 
     # Who is hidden
 
@@ -123,7 +126,10 @@ class People(Protocol):
         """Some of the events that an act voided and that are still void."""
 
     async def void(self, board: Board, act: StoredAct, seqs: Sequence[int]) -> Touched:
-        """Let some events not count, and fold what is left of their users' events anew. Those that are void stay so."""
+        """Let some events not count, and fold what is left of their users' events anew. Those that are void stay so.
+
+        An act that is done does nothing any more.
+        """
 
     async def restore(self, board: Board, undone: StoredAct, act: StoredAct, seqs: Sequence[int]) -> Touched:
         """The contrary: let some events that an act voided count again. `act`: the one that undoes it."""
@@ -134,7 +140,8 @@ class People(Protocol):
         """Take a user out of everything that is kept of a pod, and give the rows, which are cleared.
 
         What has to stay, so that ranks and totals do, stays under the name `stand_in`. From now on events of the user
-        with an earlier time are refused. None, and nothing is done, while a period of the pod is being frozen.
+        with an earlier time are refused. None, and nothing is done, while a period of the pod is being frozen or an act
+        is going on. Idempotent by `act.act_id`.
         """
 
     async def unswept_erasures(self, before: int) -> list[Erasure]:

@@ -100,7 +100,8 @@ class Seasons(Protocol):
     async def begin_refreeze(self, board: Board, period: Period, act: Act) -> StoredAct:
         """Make a period beside a frozen one, with its terms, that is to stand in its place. Idempotent by `act.act_id`.
 
-        Conflict while another one of the board is being set right, or an act on its events is going on.
+        Conflict while another one of the board is being set right, or an act on its events is going on; if not all of
+        its events are kept; and if it is not frozen, or not any more.
         """
 
     async def refreezing(self) -> list[tuple[int, Period]]:
@@ -154,10 +155,16 @@ class Seasons(Protocol):
         """What was granted in a period, in the order of places, after a place and a reward."""
 
     async def find_grant(self, period_id: int, place: int, reward: str) -> tuple[int, Period, Grant] | None:
-        """One grant of a frozen period, with the board's id."""
+        """One grant of a period that is final, or was, with the board's id."""
+
+    async def successor(self, period_id: int, place: int, reward: str) -> tuple[int, int, str] | None:
+        """What stands in the place of a grant, for its period was replaced; None: nothing does.
+
+        Conflict with `reward_withdrawn` if it is not earned any more.
+        """
 
     async def claim(self, period_id: int, place: int, reward: str, by: str, now: int) -> bool:
-        """Mark a grant as claimed. False: it was before, and that stays."""
+        """Mark a grant as claimed. False: it was before, and that stays; or another one stands in its place by now."""
 
     async def latest_act(self, board_id: int) -> int | None:
         """When somebody last did something to the stored scores of a board."""

@@ -108,11 +108,15 @@ class Chores:
             if time.monotonic() > made_at + MAKE_AHEAD_EVERY_S:
                 made += await self._make_ahead(failures)
                 made_at = time.monotonic()
+        refrozen = 0
+        for board, period in await self._freezer.refreezing():
+            with _noted(failures, board):
+                refrozen += await self._freezer.refreeze(board, period)
         result = {
             "made": made,
             "frozen": frozen,
             "finalRanks": users,
-            "refrozen": await self._freezer.refreeze_all(),
+            "refrozen": refrozen,
             "swept": await self._freezer.sweep(),
         }
         if failures:

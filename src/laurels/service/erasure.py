@@ -6,6 +6,7 @@ user's own name is a digest, by which events of an earlier time are refused, how
 """
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -23,8 +24,8 @@ from laurels.service.freezing import grant_id
 from laurels.service.people import People
 
 ERASE = "erase"
-# Until then a row of an erased user may still be on its way to the index.
-SWEEP_AFTER_US = 60 * SECOND_US
+# Until then a row of an erased user may still be on its way to the index; a buffered board keeps it for a minute.
+SWEEP_AFTER_US = 180 * SECOND_US
 # While final ranks are being written.
 TRIES = 50
 TRY_EVERY_S = 0.2
@@ -50,7 +51,9 @@ class Erasures:
         now = self._clock.now_us()
         # Nothing that follows from the user, so that nobody can tell whose it was.
         stand_in = f"erased-{new_event_id(now)}"
-        act = Act(f"{ERASE}/{token or stand_in}", ERASE, caller.key_id, now, reason)
+        # The key with the user, as a digest: another user is another act, and the name must not stay.
+        key = stand_in if token is None else hashlib.sha256(f"{token}/{user_id}".encode()).hexdigest()[:32]
+        act = Act(f"{ERASE}/{key}", ERASE, caller.key_id, now, reason)
         for _ in range(TRIES):
             rows = await self._ledger.people.erase(pod_id, user_id, stand_in, act)
             if rows is not None:
@@ -58,7 +61,10 @@ class Erasures:
                 await self._people.tell(pod_id, [user_id])
                 return await self._ledger.people.begin_act(pod_id, 0, stand_in, act)
             await asyncio.sleep(TRY_EVERY_S)
-        raise Conflict("freeze_running", "Final ranks of this pod are being written. Try again when that is done.")
+        raise Conflict(
+            "freeze_running",
+            "Final ranks of this pod are being written, or an act is going on. Try again when that is done.",
+        )
 
     async def is_unswept(self) -> bool:
         return bool(await self._ledger.people.unswept_erasures(self._clock.now_us() - SWEEP_AFTER_US))

@@ -56,15 +56,13 @@ class Freezer:
         self.hurry = True
         return begun
 
-    async def refreeze_all(self) -> int:
-        """Go on with what was asked for; gives how many periods were set right."""
+    async def refreezing(self) -> list[tuple[Board, Period]]:
+        """What was asked for: periods that are to set others right."""
         self.hurry = False
-        done = 0
-        for board_id, period in await self._ledger.seasons.refreezing():
-            done += await self._refreeze(self._boards.by_id(board_id), period)
-        return done
+        return [(self._boards.by_id(board_id), period) for board_id, period in await self._ledger.seasons.refreezing()]
 
-    async def _refreeze(self, board: Board, period: Period) -> bool:
+    async def refreeze(self, board: Board, period: Period) -> bool:
+        """Go on with one; whether it is done."""
         seasons = self._ledger.seasons
         after: str | None = await seasons.last_refolded(period.id)
         while after is not None:

@@ -279,8 +279,9 @@ class Healer:
         period_id = ranking.period_id
         while queued := self._queue.get(period_id):
             some = list(queued.values())[:APPLY_ROWS]
-            applied = await self._index.apply(ranking, some, board.rank_style)
-            if applied.short:
+            # As they are now: the guard against older rows may be gone meanwhile, with a user who was erased.
+            rows = await self._ledger.rows_of_users(period_id, [row.user_id for row in some])
+            if rows and (await self._index.apply(ranking, rows, board.rank_style)).short:
                 await complete(self._ledger, self._index, ranking)
             for row in some:
                 # What came meanwhile is newer, and stays.

@@ -83,7 +83,7 @@ class Moderation:
         act = self._act(kind, caller, reason, token, detail, user_id)
         act_id, rows = await self._ledger.people.hide(pod_id, 0 if board is None else board.id, user_id, hidden, act)
         await self._follower.apply(rows, at_once=True)
-        return await self.find(pod_id, act_id)
+        return _same_act(await self.find(pod_id, act_id), act)
 
     # Events
 
@@ -95,7 +95,8 @@ class Moderation:
         if board.status_at(self._clock.now_us()) is Status.ARCHIVED:
             raise Conflict("board_archived", "An archived board can't be changed.")
         act = self._act(VOID, caller, reason, token, msgspec.json.encode(chosen).decode())
-        return await self._begin(await self._ledger.people.begin_act(board.pod_id, board.id, chosen.user_id, act))
+        begun = await self._ledger.people.begin_act(board.pod_id, board.id, chosen.user_id, act)
+        return await self._begin(_same_act(begun, act))
 
     async def restore(self, caller: Caller, pod_id: str, act_id: int, reason: str | None) -> StoredAct:
         """Take an act back."""
@@ -107,6 +108,7 @@ class Moderation:
             raise Conflict("act_running", "This act is still going on. Try again when it is done.")
         board = None if undone.board_id == 0 else self._boards.by_id(undone.board_id)
         if undone.kind == HIDE and undone.user_id is not None:
+            await self._need_last_hide(undone)
             shown = await self.hide(caller, pod_id, board, undone.user_id, Hidden.NO, reason, f"restore/{act_id}")
             return await self._ledger.people.finish_act(shown, self._clock.now_us(), undoes=undone.id)
         if undone.kind not in {VOID, REMOVE}:
@@ -117,6 +119,12 @@ class Moderation:
         act = self._act(RESTORE, caller, reason, f"restore/{act_id}", detail)
         begun = await self._ledger.people.begin_act(pod_id, undone.board_id, undone.user_id, act)
         return await self._begin(begun)
+
+    async def _need_last_hide(self, undone: StoredAct) -> None:
+        for act in await self._ledger.people.acts_of_user(undone.pod_id, undone.user_id or ""):
+            newer = act.id > undone.id and act.board_id == undone.board_id
+            if newer and act.kind == HIDE and act.undone_by is None:
+                raise Conflict("act_final", f"The user was hidden again since, by act {act.id}: take that one back.")
 
     # Acts
 
@@ -187,6 +195,8 @@ class Moderation:
         self, board: Board, act: StoredAct, chosen: Chosen
     ) -> AsyncIterator[Sequence[StoredEvent]]:
         """Those that count, a step at a time."""
+        if not chosen.event_ids and not chosen.match:
+            return
         if chosen.event_ids:
             events = await self._ledger.people.events_by_id(board.id, chosen.event_ids)
             for step in _steps([event for event in events if not event.voided]):
@@ -199,6 +209,17 @@ class Moderation:
             for step in _steps([event for event in found if not event.voided and _fits(event, chosen)]):
                 yield step
             await asyncio.sleep(0)
+
+
+def _same_act(stored: StoredAct, act: Act) -> StoredAct:
+    """An act that was done before under the same key has to be the same."""
+    if (stored.kind, stored.detail) != (act.kind, act.detail):
+        raise Conflict(
+            "act_conflict",
+            f"The Idempotency-Key was used before for something else: act {stored.id}. That one stays.",
+            field="Idempotency-Key",
+        )
+    return stored
 
 
 def _steps(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:

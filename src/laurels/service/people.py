@@ -1,24 +1,25 @@
 """Profiles: what a pod knows of its users, and the names that stand beside ranks.
 
 Names come from a bounded cache; those that it lacks are read in one query, however long the page is. The feed tells
-every server whose profile was changed.
+every server whose profile was changed. As that may be lost with a server that dies, nothing is kept for long.
 """
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Struct
 
-from laurels.core.limits import CIRCLES
 from laurels.core.people import Hidden, Profile, ProfileChange
-from laurels.errors import Conflict, Invalid, NotFound, Unavailable
+from laurels.errors import Invalid, NotFound, Unavailable
 from laurels.metrics import NAME_QUERIES
 from laurels.ports import Clock, Feed, Ledger
 from laurels.service.follower import Follower
 
 TOPIC = "people"
 KEPT_NAMES = 100_000
+KEPT_S = 30
 
 
 class Named(Struct, frozen=True):
@@ -45,9 +46,16 @@ class People:
         self._names: OrderedDict[tuple[str, str], Named] = OrderedDict()
         # Whether a pod has any names at all: most reads need not ask then.
         self._has_names: dict[str, bool] = {}
-        # Another after each change of a name: for whoever keeps pages.
-        self.revision = 0
+        self._changes = 0
+        self._began = time.monotonic()
         self._unsubscribe: Callable[[], None] = lambda: None
+
+    @property
+    def revision(self) -> int:
+        """Another after each change of a name, and now and then: for whoever keeps pages."""
+        if time.monotonic() > self._began + KEPT_S:
+            self._hear(None)
+        return self._changes
 
     def start(self) -> None:
         self._unsubscribe = self._feed.subscribe(TOPIC, self._hear)
@@ -61,12 +69,12 @@ class People:
 
         While the ledger can't be reached ranks are shown all the same, with the names that are known.
         """
+        revision = self.revision
         try:
-            if not user_ids or not await self._any_names(pod_id):
+            if not user_ids or not await self._any_names(pod_id, revision):
                 return {}
         except Unavailable:
             self._has_names.pop(pod_id, None)
-        revision = self.revision
         found: dict[str, Named] = {}
         missing: list[str] = []
         for user_id in user_ids:
@@ -78,7 +86,7 @@ class People:
         if missing:
             read = await self._read_names(pod_id, missing)
             found |= read
-            if revision == self.revision:
+            if revision == self._changes:
                 self._keep(pod_id, read)
         return {user_id: named for user_id, named in found.items() if named is not NOBODY}
 
@@ -106,9 +114,6 @@ class People:
         self._follower.require_ready()
         if len({change.user_id for change in changes}) < len(changes):
             raise Invalid("duplicate_user", "A user stands there twice.", field="users", rule="each user once")
-        joining = [change.user_id for change in changes if change.join]
-        if joining:
-            await self._need_room(pod_id, changes, joining)
         rows = await self._ledger.people.change_profiles(pod_id, changes, self._clock.now_us())
         await self._follower.apply(rows)
         await self.tell(pod_id, [change.user_id for change in changes])
@@ -119,19 +124,11 @@ class People:
         self._hear(message)
         await self._feed.publish(TOPIC, message)
 
-    async def _need_room(self, pod_id: str, changes: Sequence[ProfileChange], joining: list[str]) -> None:
-        held = {profile.user_id: profile for profile in await self._ledger.people.profiles(pod_id, joining)}
-        for change in changes:
-            profile = held.get(change.user_id, Profile(change.user_id))
-            if len(change.made_to(profile, 0).circles) > CIRCLES:
-                raise Conflict("too_many_circles", f"A user is in at most {CIRCLES} circles.", field="circles")
-
-    async def _any_names(self, pod_id: str) -> bool:
+    async def _any_names(self, pod_id: str, revision: int) -> bool:
         known = self._has_names.get(pod_id)
         if known is None:
-            revision = self.revision
             known = await self._ledger.people.has_names(pod_id)
-            if revision == self.revision:
+            if revision == self._changes:
                 self._has_names[pod_id] = known
         return known
 
@@ -142,9 +139,10 @@ class People:
             self._names.popitem(last=False)
 
     def _hear(self, message: str | None) -> None:
-        self.revision += 1
+        self._changes += 1
         if message is None:
             # Something may have been missed.
+            self._began = time.monotonic()
             self._names.clear()
             self._has_names.clear()
             return

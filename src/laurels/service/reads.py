@@ -1,6 +1,7 @@
 """What can be asked of a board: top, rank, around, ranks, distribution, history, and all scores of a user."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
@@ -8,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from laurels.core.board import Board, Guest, Ranking, RankStyle
+from laurels.core.limits import SLUG_PATTERN
 from laurels.core.order import encode_key
 from laurels.core.people import GLOBAL, Hidden
 from laurels.core.windows import Period, PeriodState
@@ -21,6 +23,10 @@ from laurels.service.seasons import Seasons
 T = TypeVar("T")
 
 ATTEMPTS = 3
+_SEGMENT_ID = re.compile(SLUG_PATTERN)
+
+# What a read is of.
+Target = tuple[Period, Ranking]
 
 
 class Selection(Struct, frozen=True):
@@ -65,23 +71,30 @@ class Reads:
     async def count(self, board: Board) -> Shown[int]:
         return await self._read(board, Selection(), lambda ranks, ranking: ranks.count(ranking), "count")
 
-    async def top(self, board: Board, selection: Selection, offset: int, limit: int) -> Shown[Page]:
+    async def top(
+        self, board: Board, selection: Selection, offset: int, limit: int, target: Target | None = None
+    ) -> Shown[Page]:
         style = _style(board, selection)
         return await self._read(
             board,
             selection,
             lambda ranks, ranking: ranks.top(ranking, offset, limit, style),
             ("top", offset, limit, style),
+            target,
         )
 
-    async def revision(self, board: Board, selection: Selection) -> tuple[Ranking, Hashable | None]:
-        """What a page of `top` may be kept under: it is the same until this changes. None: don't keep it."""
-        period, ranking = await self._target(board, selection)
+    async def revision(self, board: Board, selection: Selection) -> tuple[Target, Hashable | None]:
+        """What a page of `top` may be kept under: it is the same until this changes. None: don't keep it.
+
+        The page is to be read of the same target: who looks may be hidden in between.
+        """
+        target = await self._target(board, selection)
+        period, ranking = target
         if ranking.guest is not None:
-            return ranking, None
+            return target, None
         if period.is_final:
-            return ranking, "final"
-        return ranking, await self._source.revision(board, ranking)
+            return target, "final"
+        return target, await self._source.revision(board, ranking)
 
     async def rank(self, board: Board, selection: Selection, user_id: str) -> Shown[Found]:
         style = _style(board, selection)
@@ -129,6 +142,12 @@ class Reads:
             lambda ranks, ranking: ranks.distribution(ranking, buckets),
             ("distribution", buckets),
         )
+
+    async def is_hidden(self, board: Board, user_id: str, viewer: str | None) -> bool:
+        """Whether somebody who looks may not see a user of a board."""
+        hides = await self._ledger.people.hides(board.pod_id, user_id)
+        hidden = min((how for where, how in hides.items() if where in {0, board.id}), default=Hidden.NO)
+        return hidden is Hidden.YES or (hidden is Hidden.SHADOW and viewer != user_id)
 
     async def history(self, board: Board, user_id: str, before_seq: int | None, limit: int) -> list[StoredEvent]:
         events = await self._ledger.user_events(board.id, user_id, before_seq=before_seq, limit=limit)
@@ -186,11 +205,17 @@ class Reads:
         return await self._source.read(board, ranking, place, ("place", row.user_id, style))
 
     async def _read(
-        self, board: Board, selection: Selection, ask: Callable[[Ranks, Ranking], Awaitable[T]], question: Hashable
+        self,
+        board: Board,
+        selection: Selection,
+        ask: Callable[[Ranks, Ranking], Awaitable[T]],
+        question: Hashable,
+        target: Target | None = None,
     ) -> Shown[T]:
         """From the index while a period goes on, and from the final ranks once it has them."""
         for _ in range(ATTEMPTS):
-            period, ranking = await self._target(board, selection)
+            period, ranking = target or await self._target(board, selection)
+            target = None
             try:
                 if period.is_final:
                     return Shown(await ask(self._ledger.seasons.finals, ranking), False, period)
@@ -203,7 +228,7 @@ class Reads:
                 board = self._boards.by_id(board.id)
         raise Unavailable("catching_up", "The board is being changed. Try again in a moment.")
 
-    async def _target(self, board: Board, selection: Selection) -> tuple[Period, Ranking]:
+    async def _target(self, board: Board, selection: Selection) -> Target:
         self._follower.require_ready()
         segment = selection.segment or GLOBAL
         _need_segment(board, segment)
@@ -253,7 +278,7 @@ class Reads:
 
 def _need_segment(board: Board, segment: str) -> None:
     kind, _, name = segment.partition(":")
-    if kind in board.segments and (kind == GLOBAL) == (not name):
+    if kind in board.segments and (segment == GLOBAL if kind == GLOBAL else _SEGMENT_ID.match(name)):
         return
     shown = [each if each == GLOBAL else f"{each}:ID" for each in board.segments]
     raise Invalid(

@@ -63,6 +63,9 @@ class Retention:
         boards = [
             await self._boards.update(board, lambda fresh: BoardChange(_pruned(fresh, before))) for board in boards
         ]
+        if await self._ledger.seasons.refreezing():
+            # It needs them; and it does not begin any more now that the boards say what is pruned.
+            return 0
         name, ids = f"pruned/{days}", sorted(board.id for board in boards)
         noted = await self._ledger.seasons.prune_progress(name)
         progress = _Progress([], 0) if noted is None else msgspec.json.decode(noted, type=_Progress)

@@ -22,6 +22,7 @@ PREVIOUS = "previous"
 # Final periods that were looked up lately. They don't change, but for being pruned.
 KEPT = 1000
 ATTEMPTS = 5
+EDITIONS = 100
 
 
 class Granted(Struct, frozen=True):
@@ -168,8 +169,6 @@ class Seasons:
             raise Conflict(
                 "period_not_final", f"The period {period.name!r} has no final ranks that could be set right."
             )
-        if board.pruned_before is not None and (period.start is None or period.start < board.pruned_before):
-            raise Conflict("events_pruned", f"Not all events of {period.name!r} are kept any more.")
         detail = msgspec.json.encode({"period": period.name}).decode()
         act = Act(f"refreeze/{token}/{period.name}", "refreeze", caller.key_id, self._clock.now_us(), reason, detail)
         return await self._freezer.begin_refreeze(board, period, act)
@@ -222,12 +221,19 @@ class Seasons:
         key = parse_grant_id(reward_id)
         found = None if key is None else await self._ledger.seasons.find_grant(*key)
         board = None if found is None else self._boards.by_id(found[0])
-        if key is None or board is None or not (caller.is_admin or caller.pod_id == board.pod_id):
+        if key is None or found is None or board is None or not (caller.is_admin or caller.pod_id == board.pod_id):
             raise NotFound("reward_not_found", f"There is no reward {reward_id!r}.", field="rewardId")
         caller.require_writer()
+        for _ in range(EDITIONS):
+            if found is None or found[1].state is not PeriodState.SUPERSEDED:
+                break
+            # Final ranks were set right since: the same reward has another id now.
+            key = await self._ledger.seasons.successor(*key) or key
+            found = await self._ledger.seasons.find_grant(*key)
         first = await self._ledger.seasons.claim(*key, caller.key_id, self._clock.now_us())
         stored = await self._ledger.seasons.find_grant(*key)
-        assert stored is not None, "grants are kept"
+        if stored is None or stored[2].claimed_at is None:
+            raise Conflict("changed_meanwhile", "The final ranks were set right at the same time. Try again.")
         return Granted(board, stored[1], stored[2]), first
 
 

@@ -105,6 +105,11 @@ class PostgresLedger:
             await self._pool.read(lambda c: c.fetch(SQL["rows_of_user"], list(period_ids), user_id))
         )
 
+    async def rows_of_users(self, period_id: int, user_ids: Sequence[str]) -> list[Row]:
+        return scores.read_rows(
+            await self._pool.read(lambda c: c.fetch(SQL["rows_of_period_users"], period_id, list(user_ids)))
+        )
+
     async def user_events(
         self, board_id: int, user_id: str, *, before_seq: int | None, limit: int
     ) -> list[StoredEvent]:

@@ -12,7 +12,15 @@ from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.scores import SQL as SCORES
 from laurels.adapters.postgres.scores import read_events, read_rows, refold_rows
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import HIDDEN, digest_of, read_profile, spell_circles, with_hides
+from laurels.adapters.sql_ledger import (
+    HIDDEN,
+    changed_profile,
+    digest_of,
+    read_profile,
+    spell_circles,
+    spelled_user,
+    with_hides,
+)
 from laurels.core.board import Board
 from laurels.core.people import Hidden, Profile, ProfileChange
 from laurels.ports import Act, Erasure, Row, StoredAct, StoredEvent, Touched
@@ -127,6 +135,9 @@ class PostgresPeople:
     ) -> Touched:
         async def change(connection: Connection) -> Touched:
             await connection.execute(SCORES["share_board"], board.id)
+            if await connection.fetchval(SQL["is_done"], act.id):
+                # Another server did it, and what it did may have been taken back since.
+                return Touched(0, [])
             found = await connection.fetch(SQL["users_of_events"], board.id, list(seqs))
             users = sorted((user_id for (user_id,) in found), key=str.encode)
             # The rows first: a batch with more events of these users waits for them, and adds to what is written here.
@@ -134,14 +145,14 @@ class PostgresPeople:
             await scores.need_no_refreeze(connection, [board.id])
             turned = await turn(connection)
             await connection.execute(SQL["count_act"], len(turned), act.id)
-            return Touched(len(turned), await refold_rows(connection, board, users, rows) if turned else [])
+            return Touched(len(turned), await refold_rows(connection, board, users, rows))
 
-        return await self._pool.write(change, repeat=True)
+        return await self._pool.write(change, repeat=True, long=True)
 
     # Erasure
 
     async def erase(self, pod_id: str, user_id: str, stand_in: str, act: Act) -> list[Row] | None:
-        return await self._pool.write(lambda c: _erase(c, pod_id, user_id, stand_in, act), repeat=True)
+        return await self._pool.write(lambda c: _erase(c, pod_id, user_id, stand_in, act), repeat=True, long=True)
 
     async def unswept_erasures(self, before: int) -> list[Erasure]:
         found = await self._pool.read(lambda c: c.fetch(SQL["unswept_erasures"], before))
@@ -149,6 +160,8 @@ class PostgresPeople:
 
     async def sweep_erasure(self, erasure: Erasure) -> None:
         async def sweep(connection: Connection) -> None:
+            # A batch that found a cleared row is going to fold into it.
+            await connection.execute(SQL["lock_boards"], erasure.pod_id, 0)
             await connection.execute(SQL["sweep_cleared"], erasure.pod_id, erasure.user_id)
             await connection.execute(SQL["sweep_touches"], erasure.pod_id, erasure.user_id)
             digest = digest_of(erasure.pod_id, erasure.user_id)
@@ -159,12 +172,11 @@ class PostgresPeople:
 
 async def _change_profiles(connection: Connection, pod_id: str, changes: Sequence[ProfileChange], at: int) -> list[Row]:
     users = [change.user_id for change in changes]
-    await connection.execute(SQL["need_profiles"], pod_id, users)
     found = await connection.fetch(SQL["profiles_locked"], pod_id, users)
     before = {profile.user_id: profile for profile in map(read_profile, found)}
     after = dict(before)
     for change in changes:
-        after[change.user_id] = change.made_to(after[change.user_id], at)
+        after[change.user_id] = changed_profile(change, after[change.user_id], at)
     profiles = list(after.values())
     await connection.execute(
         SQL["put_profiles"],
@@ -181,9 +193,11 @@ async def _change_profiles(connection: Connection, pod_id: str, changes: Sequenc
         for profile in profiles
         if (profile.region, profile.circles) != ((old := before[profile.user_id]).region, old.circles)
     ]
-    if not moved:
-        return []
-    return read_rows(await connection.fetch(SQL["move_users"], [pod_id] * len(moved), moved))
+    if moved:
+        await connection.execute(SQL["move_users"], [pod_id] * len(moved), moved)
+    # Whoever repeats it may not have heard of the rows that moved.
+    told = [change.user_id for change in changes if change.moves]
+    return read_rows(await connection.fetch(SQL["rows_with_segments"], pod_id, told)) if told else []
 
 
 async def _hide(
@@ -196,7 +210,7 @@ async def _hide(
         return (await scores.act_by_key(connection, pod_id, board_id, act)).id, rows
     await scores.need_no_refreeze(connection, await _boards(connection, pod_id, board_id))
     await connection.execute(SQL["end_act"], act.at, act_id)
-    await connection.execute(SQL["need_profiles"], pod_id, [user_id])
+    await connection.execute(SCORES["need_profiles"], pod_id, [user_id])
     if hidden is Hidden.NO:
         await connection.execute(SQL["delete_hide"], pod_id, user_id, board_id)
     else:
@@ -210,17 +224,18 @@ async def _boards(connection: Connection, pod_id: str, board_id: int) -> list[in
 
 async def _erase(connection: Connection, pod_id: str, user_id: str, stand_in: str, act: Act) -> list[Row] | None:
     await connection.execute(SQL["lock_boards"], pod_id, 0)
-    if await connection.fetchval(SQL["being_frozen"], pod_id):
+    if await connection.fetchval(SQL["is_busy"], pod_id):
         return None
     act_id = await scores.insert_act(connection, pod_id, 0, stand_in, act)
     if act_id is None:
-        return []
+        return read_rows(await connection.fetch(SQL["open_rows"], pod_id, 0, user_id))
     await connection.execute(SQL["end_act"], act.at, act_id)
     await connection.execute(SQL["put_erased"], pod_id, digest_of(pod_id, user_id), act.at, user_id)
     voided = await connection.fetchval(SQL["erase_events"], pod_id, user_id, stand_in, act_id)
     await connection.execute(SQL["count_act"], voided, act_id)
     for statement in ("finals", "grants", "acts"):
         await connection.execute(SQL[f"erase_{statement}"], pod_id, user_id, stand_in)
+    await connection.execute(SQL["erase_messages"], pod_id, spelled_user(user_id), spelled_user(stand_in))
     for statement in ("bases", "unswept", "profile", "hides"):
         await connection.execute(SQL[f"erase_{statement}"], pod_id, user_id)
     return read_rows(await connection.fetch(SQL["clear_rows"], pod_id, user_id))

@@ -4,20 +4,17 @@
 SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
 WHERE pod_id = $1 AND user_id = ANY ($2::text[]);
 
--- name: need_profiles
-INSERT INTO profiles (pod_id, user_id) SELECT $1, u FROM unnest($2::text[]) AS u ORDER BY u COLLATE "C"
-ON CONFLICT DO NOTHING;
-
--- name: profiles_locked
-SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
-WHERE pod_id = $1 AND user_id = ANY ($2::text[]) ORDER BY pod_id, user_id FOR NO KEY UPDATE;
-
 -- name: profiles_page
 SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
 WHERE pod_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3;
 
 -- name: has_names
 SELECT 1 FROM profiles WHERE pod_id = $1 AND (display_name IS NOT NULL OR avatar_url IS NOT NULL) LIMIT 1;
+
+-- name: profiles_locked
+INSERT INTO profiles AS p (pod_id, user_id) SELECT $1, u FROM unnest($2::text[]) AS u ORDER BY u COLLATE "C"
+ON CONFLICT (pod_id, user_id) DO UPDATE SET region_at = p.region_at
+RETURNING user_id, display_name, avatar_url, region, region_at, circles;
 
 -- name: put_profiles
 UPDATE profiles AS p SET display_name = n.display_name, avatar_url = n.avatar_url, region = n.region,
@@ -27,8 +24,13 @@ FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::te
 WHERE p.pod_id = $1 AND p.user_id = n.user_id;
 
 -- name: move_users
-SELECT period_id, user_id, score, achieved_at, total::text, moved, version, hidden, segments
-FROM move_users($1::text[], $2::text[]);
+SELECT count(*) FROM move_users($1::text[], $2::text[]);
+
+-- name: rows_with_segments
+SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.moved, s.version, s.hidden, s.segments
+FROM boards b JOIN periods p ON p.board_id = b.id AND p.state = 'open'
+JOIN scores s ON s.period_id = p.id AND s.user_id = ANY ($2::text[])
+WHERE b.pod_id = $1 AND b.segments <> '["global"]';
 
 -- name: lock_boards
 SELECT pg_advisory_xact_lock(1279348562, b.id::int)
@@ -119,9 +121,13 @@ WITH locked AS (
 )
 UPDATE events e SET voided_by = NULL FROM locked WHERE e.seq = locked.seq RETURNING e.user_id;
 
--- name: being_frozen
+-- name: is_busy
 SELECT EXISTS (SELECT FROM periods p JOIN boards b ON b.id = p.board_id
-               WHERE b.pod_id = $1 AND p.state IN ('closed', 'refreezing'));
+               WHERE b.pod_id = $1 AND p.state IN ('closed', 'refreezing'))
+    OR EXISTS (SELECT FROM acts WHERE pod_id = $1 AND done_at IS NULL);
+
+-- name: is_done
+SELECT done_at IS NOT NULL FROM acts WHERE id = $1 FOR SHARE;
 
 -- name: put_erased
 INSERT INTO erased (pod_id, digest, at, user_id) VALUES ($1, $2, $3, $4)
@@ -142,7 +148,10 @@ UPDATE grants SET user_id = $3
 WHERE user_id = $2 AND period_id IN (SELECT p.id FROM periods p JOIN boards b ON b.id = p.board_id WHERE b.pod_id = $1);
 
 -- name: erase_acts
-UPDATE acts SET user_id = $3, detail = NULL WHERE user_id = $2 AND pod_id = $1;
+UPDATE acts SET user_id = $3, detail = NULL, reason = NULL, act_id = 'erased/' || id WHERE user_id = $2 AND pod_id = $1;
+
+-- name: erase_messages
+UPDATE outbox SET body = replace(body, $2, $3) WHERE pod_id = $1 AND position($2 IN body) > 0;
 
 -- name: erase_bases
 DELETE FROM bases

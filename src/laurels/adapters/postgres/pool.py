@@ -138,10 +138,10 @@ class PostgresPool:
             await self._lost(error)
             raise _unavailable() from error
 
-    async def write(self, work: Work[T], *, repeat: bool, statements: int = 2) -> T:
+    async def write(self, work: Work[T], *, repeat: bool, statements: int = 2, long: bool = False) -> T:
         """Run statements all or nothing. `repeat`: doing it twice has the same effect as once."""
         several = "read_committed" if statements > 1 else None
-        return await self._persist(work, CALL_TIMEOUT_S, repeat=repeat, transaction=several)
+        return await self._persist(work, SCAN_TIMEOUT_S if long else CALL_TIMEOUT_S, repeat=repeat, transaction=several)
 
     # Inside
 

@@ -255,6 +255,31 @@ WHERE pod_id = $1 AND user_id BETWEEN $2 AND $3;
 -- name: hides_between
 SELECT user_id, board_id, hidden FROM hides WHERE pod_id = $1 AND user_id BETWEEN $2 AND $3;
 
+-- name: rows_of_period_users
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version, hidden, segments FROM scores
+WHERE period_id = $1 AND user_id = ANY ($2::text[]);
+
+-- name: rows_of_users_now
+SELECT period_id, user_id, score, achieved_at, total::text, moved, version, hidden, segments FROM scores
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id = ANY ($2::text[]);
+
+-- name: lock_profiles
+SELECT FROM profiles WHERE pod_id = $1 AND user_id = ANY ($2::text[]) ORDER BY pod_id, user_id FOR NO KEY UPDATE;
+
+-- name: need_profiles
+INSERT INTO profiles (pod_id, user_id) SELECT $1, u FROM unnest($2::text[]) AS u ORDER BY u COLLATE "C"
+ON CONFLICT DO NOTHING;
+
+-- name: need_rows
+INSERT INTO scores (period_id, user_id, moved, version, hidden, segments)
+SELECT r.period_id, r.user_id, false, nextval('versions'), hidden_on(b.pod_id, b.id, r.user_id),
+       segments_of(b.segments, f.region, f.circles)
+FROM unnest($2::bigint[], $3::text[]) AS r (period_id, user_id)
+JOIN boards b ON b.id = $1
+LEFT JOIN profiles f ON f.pod_id = b.pod_id AND f.user_id = r.user_id
+ORDER BY 1, 2
+ON CONFLICT (period_id, user_id) DO NOTHING;
+
 -- name: rows_of_users_locked
 SELECT period_id, user_id, score, achieved_at, total::text, moved, version, hidden, segments FROM scores
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id = ANY ($2::text[])
@@ -273,8 +298,7 @@ UPDATE scores AS s
 SET score = f.score, achieved_at = f.achieved_at, total = f.total::numeric, moved = f.moved, version = nextval('versions')
 FROM unnest($1::bigint[], $2::text[], $3::double precision[], $4::bigint[], $5::text[], $6::boolean[])
     AS f (period_id, user_id, score, achieved_at, total, moved)
-WHERE s.period_id = f.period_id AND s.user_id = f.user_id
-RETURNING s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.moved, s.version, s.hidden, s.segments;
+WHERE s.period_id = f.period_id AND s.user_id = f.user_id;
 
 -- name: touch
 INSERT INTO touches (board_id, user_id) SELECT * FROM unnest($1::bigint[], $2::text[]);

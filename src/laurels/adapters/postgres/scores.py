@@ -2,7 +2,8 @@
 functions of the schema; here is what goes in and comes out.
 """
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -22,13 +23,14 @@ from laurels.adapters.sql_ledger import (
 )
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Order, Ties
-from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, spell_total
+from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, fold, spell_total
 from laurels.errors import Stale
 from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredAct, StoredEvent
 
 SQL = load_queries("laurels.adapters.postgres")
 
 LAST_SEQ = 2**63 - 1
+CHUNK_EVENTS = 5000
 
 
 def signs(ranking: Ranking) -> tuple[float, int]:
@@ -102,34 +104,59 @@ def exact_total(board: Board, standing: Standing) -> str | None:
 
 
 async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[str], rows: Sequence[Row]) -> list[Row]:
-    """Fold what counts of some users' events anew; `rows`: theirs in open periods, locked. Gives those that changed."""
+    """Fold what counts of some users' events anew, and give their rows.
+
+    `rows`: what they were, in open periods, locked.
+    """
     asked = (board.id, list(user_ids))
     periods = tuple(read_period(columns) for columns in await connection.fetch(SQL["open_periods_of"], board.id))
     bases = read_bases(await connection.fetch(SQL["bases_of_users"], *asked))
-    events = await connection.fetch(SQL["events_of_users"], *asked)
-    refolded = refold_users(
-        board, periods, user_ids, rows, bases, ((user_id, score, at) for user_id, score, at in events)
-    )
+    fresh = {(period_id, user_id): base for period_id, user_id, base in bases}
+    # One user may have very many.
+    async for some in _chunks(connection, SQL["events_of_users"], *asked):
+        for user_id, score, at in some:
+            for period in periods:
+                if period.contains(at):
+                    place = (period.id, user_id)
+                    fresh[place] = fold(board.rule, board.order, fresh.get(place), score, at)
+        await asyncio.sleep(0)
+    stored = {(row.period_id, row.user_id): row.standing for row in rows}
+    await _need_rows(connection, board, sorted(set(fresh) - set(stored)))
     changed = [
-        (row.period_id, user.user_id, user.fresh.get(row.period_id))
-        for user in refolded
-        for row in user.rows
-        if user.fresh.get(row.period_id) != row.standing
+        (period_id, user_id, fresh.get((period_id, user_id)))
+        for period_id, user_id in sorted({*fresh, *stored})
+        if fresh.get((period_id, user_id)) != stored.get((period_id, user_id))
     ]
-    if not changed:
-        return []
-    written = await connection.fetch(
-        SQL["refolded_rows"],
-        [period_id for period_id, _, _ in changed],
-        [user_id for _, user_id, _ in changed],
-        [fresh and fresh.score for _, _, fresh in changed],
-        [fresh and fresh.achieved_at for _, _, fresh in changed],
-        [None if fresh is None else exact_total(board, fresh) for _, _, fresh in changed],
-        [fresh is not None and fresh.moved for _, _, fresh in changed],
-    )
-    users = sorted({user_id for _, user_id, _ in changed})
-    await connection.execute(SQL["touch"], [board.id] * len(users), users)
-    return read_rows(written)
+    if changed:
+        await connection.execute(
+            SQL["refolded_rows"],
+            [period_id for period_id, _, _ in changed],
+            [user_id for _, user_id, _ in changed],
+            [standing and standing.score for _, _, standing in changed],
+            [standing and standing.achieved_at for _, _, standing in changed],
+            [None if standing is None else exact_total(board, standing) for _, _, standing in changed],
+            [standing is not None and standing.moved for _, _, standing in changed],
+        )
+        users = sorted({user_id for _, user_id, _ in changed})
+        await connection.execute(SQL["touch"], [board.id] * len(users), users)
+    return read_rows(await connection.fetch(SQL["rows_of_users_now"], *asked))
+
+
+async def _need_rows(connection: Connection, board: Board, places: Sequence[tuple[int, str]]) -> None:
+    """Users whose last row was swept, and whose events count again."""
+    if places:
+        users = sorted({user_id for _, user_id in places}, key=str.encode)
+        await connection.execute(SQL["need_profiles"], board.pod_id, users)
+        await connection.execute(SQL["lock_profiles"], board.pod_id, users)
+        await connection.execute(
+            SQL["need_rows"], board.id, [period_id for period_id, _ in places], [user_id for _, user_id in places]
+        )
+
+
+async def _chunks(connection: Connection, query: str, *values: Any) -> AsyncIterator[list[Any]]:
+    cursor = await connection.cursor(query, *values)
+    while rows := await cursor.fetch(CHUNK_EVENTS):
+        yield rows
 
 
 async def _fetch_stale(connection: Connection, events: Sequence[Event], statement: str, *values: Any) -> list[Any]:

@@ -9,7 +9,17 @@ from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.scores import LAST_SEQ, read_bases, read_rows, signs
 from laurels.adapters.postgres.scores import SQL as SCORES
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import WRITABLE, act_running, edition_name, need_final, not_closed, read_period
+from laurels.adapters.sql_ledger import (
+    WRITABLE,
+    act_running,
+    edition_name,
+    events_pruned,
+    need_final,
+    not_closed,
+    not_refreezable,
+    read_period,
+    read_successor,
+)
 from laurels.core.board import Board, Ranking
 from laurels.core.scores import Standing, fold
 from laurels.core.windows import Period
@@ -120,7 +130,11 @@ class PostgresSeasons:
                 await scores.need_no_refreeze(connection, [board.id])
                 if await connection.fetchval(SQL["act_going_on"], board.id):
                     raise act_running()
-                await connection.execute(SQL["insert_refreezing"], period.id)
+                pruned = await connection.fetchval(SQL["pruned_before"], board.id)
+                if pruned is not None and (period.start is None or period.start < pruned):
+                    raise events_pruned(period)
+                if await connection.fetchval(SQL["insert_refreezing"], period.id) is None:
+                    raise not_refreezable(period)
             return await scores.act_by_key(connection, board.pod_id, board.id, act)
 
         return await self._pool.write(begin, repeat=True)
@@ -150,6 +164,7 @@ class PostgresSeasons:
             (found,) = await connection.fetch(SQL["find_period"], board.id, name)
             replaced = read_period(found)
             editions = await connection.fetchval(SQL["count_editions"], board.id, name)
+            await connection.execute(SQL["copy_claims"], replaced.id, period.id)
             await connection.execute(SQL["supersede"], edition_name(name, editions + 1), replaced.id)
             await connection.execute(SQL["take_place"], name, total_users, replaced.frozen_at, period.id)
             await _insert_messages(connection, messages)
@@ -202,10 +217,17 @@ class PostgresSeasons:
         found = await self._pool.read(lambda c: c.fetchrow(SQL["find_grant"], period_id, place, reward))
         return None if found is None else _read_grant(found)
 
+    async def successor(self, period_id: int, place: int, reward: str) -> tuple[int, int, str] | None:
+        return read_successor(await self._pool.read(lambda c: c.fetchrow(SQL["successor"], period_id, place, reward)))
+
     async def claim(self, period_id: int, place: int, reward: str, by: str, now: int) -> bool:
-        values = (now, by, period_id, place, reward)
-        claimed = await self._pool.write(lambda c: c.fetchval(SQL["claim_grant"], *values), repeat=False, statements=1)
-        return claimed is not None
+        async def claim(connection: Connection) -> bool:
+            # Nobody replaces the period meanwhile.
+            if await connection.fetchrow(SQL["need_claimable"], period_id) is None:
+                return False
+            return await connection.fetchval(SQL["claim_grant"], now, by, period_id, place, reward) is not None
+
+        return await self._pool.write(claim, repeat=False)
 
     async def latest_act(self, board_id: int) -> int | None:
         at = await self._pool.read(lambda c: c.fetchval(SQL["latest_act"], board_id))

@@ -91,7 +91,7 @@ WHERE period_id = $1 AND (place, reward) > ($2, $3) ORDER BY place, reward LIMIT
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
 FROM grants g JOIN periods p ON p.id = g.period_id
-WHERE g.period_id = $1 AND g.place = $2 AND g.reward = $3 AND p.state IN ('frozen', 'pruned');
+WHERE g.period_id = $1 AND g.place = $2 AND g.reward = $3 AND p.state IN ('frozen', 'pruned', 'superseded');
 
 -- name: claim_grant
 UPDATE grants SET claimed_at = $1, claimed_by = $2
@@ -222,7 +222,23 @@ SELECT EXISTS (SELECT FROM acts WHERE board_id = $1 AND done_at IS NULL AND kind
 -- name: insert_refreezing
 INSERT INTO periods (board_id, window_name, name, start_at, end_at, state, terms, replaces, closed_seq)
 SELECT board_id, window_name, name || '@', start_at, end_at, 'refreezing', terms, id, closed_seq
-FROM periods WHERE id = $1;
+FROM periods WHERE id = $1 AND state = 'frozen' AND closed_seq IS NOT NULL RETURNING id;
+
+-- name: pruned_before
+SELECT pruned_before FROM boards WHERE id = $1;
+
+-- name: copy_claims
+UPDATE grants n SET claimed_at = o.claimed_at, claimed_by = o.claimed_by FROM grants o
+WHERE n.period_id = $2 AND o.period_id = $1 AND o.user_id = n.user_id AND o.reward = n.reward
+  AND o.claimed_at IS NOT NULL;
+
+-- name: successor
+SELECT n.period_id, n.place, n.reward FROM grants o JOIN periods p ON p.replaces = o.period_id
+LEFT JOIN grants n ON n.period_id = p.id AND n.user_id = o.user_id AND n.reward = o.reward
+WHERE o.period_id = $1 AND o.place = $2 AND o.reward = $3 AND p.state <> 'refreezing';
+
+-- name: need_claimable
+SELECT FROM periods WHERE id = $1 AND state IN ('frozen', 'pruned') FOR SHARE;
 
 -- name: refreezing
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods

@@ -105,6 +105,9 @@ class SqliteLedger:
     async def rows_of_user(self, period_ids: Sequence[int], user_id: str) -> list[Row]:
         return await self._threads.read(lambda c: scores.rows_of_user(c, period_ids, user_id))
 
+    async def rows_of_users(self, period_id: int, user_ids: Sequence[str]) -> list[Row]:
+        return await self._threads.read(lambda c: scores.rows_of_users(c, period_id, user_ids))
+
     async def user_events(
         self, board_id: int, user_id: str, *, before_seq: int | None, limit: int
     ) -> list[StoredEvent]:

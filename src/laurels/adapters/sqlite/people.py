@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import digest_of, read_profile, spell_circles, with_hides
+from laurels.adapters.sql_ledger import (
+    changed_profile,
+    digest_of,
+    read_profile,
+    refreeze_running,
+    spell_circles,
+    spelled_user,
+    with_hides,
+)
 from laurels.adapters.sqlite import scores
 from laurels.adapters.sqlite.scores import SQL as SCORES
 from laurels.adapters.sqlite.threads import SqliteThreads
@@ -113,6 +121,8 @@ class SqlitePeople:
 
     async def void(self, board: Board, act: StoredAct, seqs: Sequence[int]) -> Touched:
         def void(connection: sqlite3.Connection) -> Touched:
+            if connection.execute(SQL["is_done"], (act.id,)).fetchone()[0]:
+                return Touched(0, [])
             users = connection.execute(SQL["void_events"], (act.id, board.id, str(list(seqs)))).fetchall()
             return _refold(connection, board, act, [user_id for (user_id,) in users])
 
@@ -120,6 +130,8 @@ class SqlitePeople:
 
     async def restore(self, board: Board, undone: StoredAct, act: StoredAct, seqs: Sequence[int]) -> Touched:
         def restore(connection: sqlite3.Connection) -> Touched:
+            if connection.execute(SQL["is_done"], (act.id,)).fetchone()[0]:
+                return Touched(0, [])
             users = connection.execute(SQL["restore_events"], (board.id, str(list(seqs)), undone.id)).fetchall()
             return _refold(connection, board, act, [user_id for (user_id,) in users])
 
@@ -149,7 +161,7 @@ def _change_profiles(
     moved: dict[str, None] = {}
     for change in changes:
         before = scores.find_profile(connection, pod_id, change.user_id)
-        after = change.made_to(before, at)
+        after = changed_profile(change, before, at)
         connection.execute(
             SQL["put_profile"],
             (
@@ -174,8 +186,10 @@ def _hide(
     rows = _open_rows(connection, pod_id, board_id, user_id)
     if act_id is None:
         return scores.act_by_key(connection, pod_id, board_id, act).id, [row for _, row in rows]
-    for of_board in {board_id, *(of_board for of_board, _ in rows)}:
-        scores.need_no_refreeze(connection, of_board)
+    if board_id:
+        scores.need_no_refreeze(connection, board_id)
+    elif connection.execute(SCORES["is_pod_refreezing"], (pod_id,)).fetchone() is not None:
+        raise refreeze_running()
     connection.execute(SCORES["end_act"], (act.at, act_id))
     connection.execute(SQL["need_profile"], (pod_id, user_id))
     if hidden is Hidden.NO:
@@ -198,17 +212,24 @@ def _refold(connection: sqlite3.Connection, board: Board, act: StoredAct, user_i
 
 
 def _erase(connection: sqlite3.Connection, pod_id: str, user_id: str, stand_in: str, act: Act) -> list[Row] | None:
-    if connection.execute(SQL["being_frozen"], (pod_id,)).fetchone() is not None:
+    if connection.execute(SQL["is_busy"], {"pod": pod_id}).fetchone()[0]:
         return None
     act_id = scores.insert_act(connection, pod_id, 0, stand_in, act)
     if act_id is None:
-        return []
+        return [row for _, row in _open_rows(connection, pod_id, 0, user_id)]
     connection.execute(SCORES["end_act"], (act.at, act_id))
-    names = {"pod": pod_id, "user": user_id, "stand_in": stand_in, "act": act_id}
+    names = {
+        "pod": pod_id,
+        "user": user_id,
+        "stand_in": stand_in,
+        "act": act_id,
+        "named": spelled_user(user_id),
+        "unnamed": spelled_user(stand_in),
+    }
     connection.execute(SQL["put_erased"], (pod_id, digest_of(pod_id, user_id), act.at, user_id))
     voided = connection.execute(SQL["erase_events"], names).rowcount
     connection.execute(SCORES["count_act"], (voided, act_id))
-    for statement in ("finals", "grants", "acts", "bases", "unswept", "profile", "hides"):
+    for statement in ("finals", "grants", "acts", "messages", "bases", "unswept", "profile", "hides"):
         connection.execute(SQL[f"erase_{statement}"], names)
     rows = [
         replace(row, standing=None, segments=(), hidden=Hidden.NO)

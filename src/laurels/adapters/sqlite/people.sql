@@ -78,9 +78,13 @@ RETURNING user_id;
 UPDATE events SET voided_by = NULL WHERE board_id = ? AND seq IN (SELECT value FROM json_each(?)) AND voided_by = ?
 RETURNING user_id;
 
--- name: being_frozen
-SELECT 1 FROM periods p JOIN boards b ON b.id = p.board_id
-WHERE b.pod_id = ? AND p.state IN ('closed', 'refreezing') LIMIT 1;
+-- name: is_busy
+SELECT EXISTS (SELECT 1 FROM boards b CROSS JOIN periods p ON p.board_id = b.id
+               WHERE b.pod_id = :pod AND p.state IN ('closed', 'refreezing'))
+    OR EXISTS (SELECT 1 FROM acts WHERE pod_id = :pod AND done_at IS NULL);
+
+-- name: is_done
+SELECT done_at IS NOT NULL FROM acts WHERE id = ?;
 
 -- name: put_erased
 INSERT INTO erased (pod_id, digest, at, user_id) VALUES (?, ?, ?, ?)
@@ -101,7 +105,11 @@ WHERE user_id = :user AND period_id IN
     (SELECT p.id FROM periods p JOIN boards b ON b.id = p.board_id WHERE b.pod_id = :pod);
 
 -- name: erase_acts
-UPDATE acts SET user_id = :stand_in, detail = NULL WHERE user_id = :user AND pod_id = :pod;
+UPDATE acts SET user_id = :stand_in, detail = NULL, reason = NULL, act_id = 'erased/' || id
+WHERE user_id = :user AND pod_id = :pod;
+
+-- name: erase_messages
+UPDATE outbox SET body = replace(body, :named, :unnamed) WHERE pod_id = :pod AND instr(body, :named) > 0;
 
 -- name: erase_bases
 DELETE FROM bases WHERE user_id = :user AND period_id IN

@@ -227,6 +227,10 @@ SELECT period_id, user_id, score, achieved_at, total, moved, version, hidden, se
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open')
   AND user_id IN (SELECT value FROM json_each(?));
 
+-- name: rows_of_period_users
+SELECT period_id, user_id, score, achieved_at, total, moved, version, hidden, segments FROM scores
+WHERE period_id = ? AND user_id IN (SELECT value FROM json_each(?));
+
 -- name: bases_of_users
 SELECT period_id, user_id, score, achieved_at, total, moved FROM bases
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open')
@@ -242,3 +246,6 @@ WHERE pod_id = ? AND board_id = ? AND act_id = ?;
 
 -- name: is_refreezing
 SELECT 1 FROM periods WHERE board_id = ? AND state = 'refreezing';
+
+-- name: is_pod_refreezing
+SELECT 1 FROM periods p JOIN boards b ON b.id = p.board_id WHERE p.state = 'refreezing' AND b.pod_id = ?;

@@ -160,6 +160,10 @@ def remove_user(connection: sqlite3.Connection, board: Board, user_id: str, act:
     return [row for row in after.values() if row is not None]
 
 
+def rows_of_users(connection: sqlite3.Connection, period_id: int, user_ids: Sequence[str]) -> list[Row]:
+    return read_rows(connection.execute(SQL["rows_of_period_users"], (period_id, json.dumps(list(user_ids)))))
+
+
 def insert_act(connection: sqlite3.Connection, pod_id: str, board_id: int, user_id: str | None, act: Act) -> int | None:
     """Its number; None: it is there already."""
     values = (pod_id, board_id, act.act_id, act.kind, user_id, act.by, act.at, act.reason, act.detail)
@@ -245,7 +249,7 @@ def refold(connection: sqlite3.Connection, board: Board, after: str, limit: int)
 def _is_erased(connection: sqlite3.Connection, event: Event) -> bool:
     pod_id = event.board.pod_id
     found = connection.execute(SQL["erased_at"], (pod_id, digest_of(pod_id, event.user_id))).fetchone()
-    return found is not None and event.at < found[0]
+    return found is not None and min(event.at, event.received_at) < found[0]
 
 
 def _birth(connection: sqlite3.Connection, board: Board, user_id: str) -> tuple[tuple[str, ...], Hidden]:

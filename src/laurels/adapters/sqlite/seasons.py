@@ -11,9 +11,12 @@ from laurels.adapters.sql_ledger import (
     WRITABLE,
     act_running,
     edition_name,
+    events_pruned,
     need_final,
     not_closed,
+    not_refreezable,
     read_period,
+    read_successor,
 )
 from laurels.adapters.sqlite import scores
 from laurels.adapters.sqlite.scores import LAST_SEQ, act_by_key, best_rows_statement, need_no_refreeze, read_rows
@@ -130,7 +133,11 @@ class SqliteSeasons:
                 need_no_refreeze(connection, board.id)
                 if connection.execute(SQL["act_going_on"], (board.id,)).fetchone() is not None:
                     raise act_running()
-                connection.execute(SQL["insert_refreezing"], (period.id,))
+                pruned = connection.execute(SQL["pruned_before"], (board.id,)).fetchone()[0]
+                if pruned is not None and (period.start is None or period.start < pruned):
+                    raise events_pruned(period)
+                if not connection.execute(SQL["insert_refreezing"], (period.id,)).rowcount:
+                    raise not_refreezable(period)
             return act_by_key(connection, board.pod_id, board.id, act)
 
         return await self._threads.write(begin)
@@ -160,6 +167,7 @@ class SqliteSeasons:
             found = connection.execute(SQL["find_period"], (board.id, name)).fetchone()
             replaced = read_period(found)
             (editions,) = connection.execute(SQL["count_editions"], (board.id, name)).fetchone()
+            connection.execute(SQL["copy_claims"], {"old": replaced.id, "new": period.id})
             connection.execute(SQL["supersede"], (edition_name(name, editions + 1), replaced.id))
             connection.execute(SQL["take_place"], (name, total_users, replaced.frozen_at, period.id))
             _insert_messages(connection, messages)
@@ -218,6 +226,11 @@ class SqliteSeasons:
     async def find_grant(self, period_id: int, place: int, reward: str) -> tuple[int, Period, Grant] | None:
         found = await self._threads.read(lambda c: c.execute(SQL["find_grant"], (period_id, place, reward)).fetchone())
         return None if found is None else _read_grant(found)
+
+    async def successor(self, period_id: int, place: int, reward: str) -> tuple[int, int, str] | None:
+        asked = (period_id, place, reward)
+        found = await self._threads.read(lambda c: c.execute(SQL["successor"], asked).fetchone())
+        return read_successor(found)
 
     async def claim(self, period_id: int, place: int, reward: str, by: str, now: int) -> bool:
         asked = (now, by, period_id, place, reward)

@@ -84,11 +84,12 @@ WHERE period_id = ? AND (place, reward) > (?, ?) ORDER BY place, reward LIMIT ?;
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
 FROM grants g JOIN periods p ON p.id = g.period_id
-WHERE g.period_id = ? AND g.place = ? AND g.reward = ? AND p.state IN ('frozen', 'pruned');
+WHERE g.period_id = ? AND g.place = ? AND g.reward = ? AND p.state IN ('frozen', 'pruned', 'superseded');
 
 -- name: claim_grant
 UPDATE grants SET claimed_at = ?, claimed_by = ?
-WHERE period_id = ? AND place = ? AND reward = ? AND claimed_at IS NULL;
+WHERE period_id = ? AND place = ? AND reward = ? AND claimed_at IS NULL
+  AND EXISTS (SELECT 1 FROM periods p WHERE p.id = period_id AND p.state IN ('frozen', 'pruned'));
 
 -- name: old_events
 SELECT seq, board_id, user_id, score, at, received_at, voided_by IS NOT NULL FROM events
@@ -196,7 +197,23 @@ SELECT 1 FROM acts WHERE board_id = ? AND done_at IS NULL AND kind <> 'refreeze'
 -- name: insert_refreezing
 INSERT INTO periods (board_id, window_name, name, start_at, end_at, state, terms, swept, replaces, closed_seq)
 SELECT board_id, window_name, name || '@', start_at, end_at, 'refreezing', terms, 0, id, closed_seq
-FROM periods WHERE id = ?;
+FROM periods WHERE id = ? AND state = 'frozen' AND closed_seq IS NOT NULL;
+
+-- name: pruned_before
+SELECT pruned_before FROM boards WHERE id = ?;
+
+-- name: copy_claims
+UPDATE grants SET (claimed_at, claimed_by) =
+    (SELECT o.claimed_at, o.claimed_by FROM grants o
+     WHERE o.period_id = :old AND o.user_id = grants.user_id AND o.reward = grants.reward)
+WHERE period_id = :new AND EXISTS
+    (SELECT 1 FROM grants o WHERE o.period_id = :old AND o.user_id = grants.user_id AND o.reward = grants.reward
+                              AND o.claimed_at IS NOT NULL);
+
+-- name: successor
+SELECT n.period_id, n.place, n.reward FROM grants o JOIN periods p ON p.replaces = o.period_id
+LEFT JOIN grants n ON n.period_id = p.id AND n.user_id = o.user_id AND n.reward = o.reward
+WHERE o.period_id = ? AND o.place = ? AND o.reward = ? AND p.state <> 'refreezing';
 
 -- name: refreezing
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods

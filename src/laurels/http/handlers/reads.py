@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from laurels.core.instants import to_datetime
+from laurels.errors import NotFound
 from laurels.http.answers import (
     AroundAnswer,
     BoardEvent,
@@ -30,13 +31,13 @@ from laurels.http.requests import (
     AroundQuery,
     DistributionQuery,
     EventsQuery,
-    PageQuery,
+    HistoryQuery,
     RanksRequest,
     SelectionQuery,
     TopQuery,
     UserScoresQuery,
 )
-from laurels.ports import Place
+from laurels.ports import Place, Role
 from laurels.service.people import NOBODY, Named
 from laurels.service.reads import Selection
 
@@ -49,15 +50,15 @@ async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
     board = call.board
     selection, offset, limit = _selection(call.query), call.query.offset, call.query.limit
     revision: Hashable | None
-    ranking, revision = await call.laurels.reads.revision(board, selection)
-    key = (ranking, selection.style, offset, limit)
+    target, revision = await call.laurels.reads.revision(board, selection)
+    key = (target[1], selection.style, offset, limit)
     if revision is not None:
         # The names may change while the ranks don't.
         revision = (revision, call.laurels.people.revision)
     now = to_datetime(call.laurels.clock.now_us())
     kept = None if revision is None else call.pages.get(key, revision)
     if kept is None:
-        page = call.show(await call.laurels.reads.top(board, selection, offset, limit))
+        page = call.show(await call.laurels.reads.top(board, selection, offset, limit, target))
         users = await _entries(call, page.places)
         answer = TopAnswer(uuid=board.uuid, **call.told_of, users=users, total_users=page.total, retrieved_at=now)
         kept = msgspec.json.encode(answer).rpartition(RETRIEVED_AT)[0]
@@ -132,9 +133,14 @@ async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionA
     )
 
 
-async def get_history(call: Call[PageQuery, None]) -> HistoryAnswer:
-    """A user's events on a board, last arrived first"""
+async def get_history(call: Call[HistoryQuery, None]) -> HistoryAnswer:
+    """A user's events on a board, last arrived first
+
+    Of a hidden user only for server keys, and for the `viewer` who is not to notice.
+    """
     board = call.board
+    if call.caller.role is Role.CLIENT and await call.laurels.reads.is_hidden(board, call.user_id, call.query.viewer):
+        raise NotFound("user_not_found", f"User {call.user_id!r} has no score on this board.", field="userId")
     before, limit = decode_cursor(call.query.cursor), call.query.limit
     events = await call.laurels.reads.history(board, call.user_id, before, limit)
     return HistoryAnswer(

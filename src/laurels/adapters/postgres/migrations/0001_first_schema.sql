@@ -379,8 +379,8 @@ BEGIN
 
     -- 0. Events of users who were erased since.
     IF EXISTS (SELECT FROM erased) THEN
-        SELECT array_agg(coalesce(i.at < e.at, false) ORDER BY i.n) INTO is_gone
-        FROM unnest(board_ids, user_ids, event_ats) WITH ORDINALITY AS i (board_id, user_id, at, n)
+        SELECT array_agg(coalesce(least(i.at, i.received_at) < e.at, false) ORDER BY i.n) INTO is_gone
+        FROM unnest(board_ids, user_ids, event_ats, received) WITH ORDINALITY AS i (board_id, user_id, at, received_at, n)
         JOIN boards b ON b.id = i.board_id
         LEFT JOIN erased e ON e.pod_id = b.pod_id
             AND e.digest = sha256(convert_to(b.pod_id || '/' || i.user_id, 'UTF8'));
@@ -523,6 +523,17 @@ BEGIN
     END IF;
 
     -- 5. What became of each.
+    -- Whoever repeats a batch may not have heard of the rows that moved with it.
+    IF NOT (true = ALL (is_new)) THEN
+        SELECT coalesce(moved_rows, '{}') || array_agg(s) INTO moved_rows
+        FROM (SELECT DISTINCT b.pod_id, i.user_id
+              FROM unnest(board_ids, user_ids, regions) WITH ORDINALITY AS i (board_id, user_id, region, n)
+              JOIN boards b ON b.id = i.board_id
+              WHERE NOT is_new[i.n] AND i.region IS NOT NULL AND NOT coalesce(is_gone[i.n], false)) AS again
+        JOIN boards b ON b.pod_id = again.pod_id AND b.segments <> '["global"]'
+        JOIN periods p ON p.board_id = b.id AND p.state = 'open'
+        JOIN scores s ON s.period_id = p.id AND s.user_id = again.user_id COLLATE "C";
+    END IF;
     RETURN QUERY
     SELECT 0, false, false, m.user_id, NULL::double precision, NULL::bigint, NULL::boolean, NULL::text, m.period_id,
            NULL::double precision, NULL::bigint, NULL::text, NULL::boolean, NULL::bigint,
