@@ -14,7 +14,7 @@ from laurels.core.people import Hidden, ProfileChange
 from laurels.core.rewards import Between, Reward
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Window
-from laurels.errors import Conflict, Invalid, NotFound
+from laurels.errors import Conflict, Invalid, NotFound, Unavailable
 from laurels.ports import Act, Role, StoredAct
 from laurels.service import moderation, people
 from laurels.service.access import Caller
@@ -688,6 +688,32 @@ def test_names_come_from_a_bounded_cache_with_one_query_a_page(stage: Stage, mon
     play(stage, work)
 
 
+def test_ranks_are_shown_without_names_while_the_ledger_is_silent(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(laurels: Laurels) -> None:
+        await profile(laurels, "ada", display_name="Ada")
+        await asyncio.sleep(0.5)
+        assert (await laurels.people.names("default", ["ada"]))["ada"].display_name == "Ada"
+        ledger_people: Any = laurels._ledger.people
+        asked = 0
+
+        async def silent(*_: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            await asyncio.sleep(0.5)
+            raise Unavailable("ledger_unavailable", "It does not answer.")
+
+        monkeypatch.setattr(ledger_people, "profiles", silent)
+        monkeypatch.setattr(people, "WAIT_S", 0.05)
+        for _ in range(5):
+            names = await laurels.people.names("default", ["ada", "bob"])
+            assert [named.display_name for named in names.values()] == ["Ada"]
+        assert asked == 1
+
+    play(stage, work)
+
+
 @pytest.mark.parametrize("style", list(RankStyle))
 def test_every_read_of_a_page_is_a_number_of_queries_that_does_not_grow(stage: Stage, style: RankStyle) -> None:
     """Index calls and ledger queries are counted at the adapters, for pages of 1 and of 500."""
@@ -755,7 +781,8 @@ def count_calls(laurels: Laurels) -> list[int]:
 
         async def counted(*arguments: Any, real: Any = real, **options: Any) -> Any:
             # Others heal and look after the registry meanwhile.
-            calls[0] += asyncio.current_task() is own
+            task = asyncio.current_task()
+            calls[0] += task is own or (task is not None and task.get_name() == "read names")
             return await real(*arguments, **options)
 
         setattr(place, name, counted)

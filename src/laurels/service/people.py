@@ -4,9 +4,11 @@ Names come from a bounded cache; those that it lacks are read in one query, howe
 every server whose profile was changed. As that may be lost with a server that dies, nothing is kept for long.
 """
 
+import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +22,10 @@ from laurels.service.follower import Follower
 TOPIC = "people"
 KEPT_NAMES = 100_000
 KEPT_S = 30
+WAIT_S = 0.25
+SILENCE_S = 1.0
+
+T = TypeVar("T")
 
 
 class Named(Struct, frozen=True):
@@ -47,6 +53,7 @@ class People:
         # Whether a pod has any names at all: most reads need not ask then.
         self._has_names: dict[str, bool] = {}
         self._changes = 0
+        self._silent_until = 0.0
         self._began = time.monotonic()
         self._unsubscribe: Callable[[], None] = lambda: None
 
@@ -67,14 +74,11 @@ class People:
     async def names(self, pod_id: str, user_ids: Sequence[str]) -> dict[str, Named]:
         """The names of some users; one query at most. Who has none is not in it.
 
-        While the ledger can't be reached ranks are shown all the same, with the names that are known.
+        While the ledger does not answer ranks are shown all the same, with the names that are known.
         """
         revision = self.revision
-        try:
-            if not user_ids or not await self._any_names(pod_id, revision):
-                return {}
-        except Unavailable:
-            self._has_names.pop(pod_id, None)
+        if not user_ids or not await self._in_time(self._any_names(pod_id, revision), True):
+            return {}
         found: dict[str, Named] = {}
         missing: list[str] = []
         for user_id in user_ids:
@@ -84,7 +88,7 @@ class People:
             else:
                 found[user_id] = held
         if missing:
-            read = await self._read_names(pod_id, missing)
+            read = await self._in_time(self._read_names(pod_id, missing), {})
             found |= read
             if revision == self._changes:
                 self._keep(pod_id, read)
@@ -92,12 +96,25 @@ class People:
 
     async def _read_names(self, pod_id: str, user_ids: Sequence[str]) -> dict[str, Named]:
         NAME_QUERIES.inc()
-        try:
-            profiles = await self._ledger.people.profiles(pod_id, user_ids)
-        except Unavailable:
-            return {}
+        profiles = await self._ledger.people.profiles(pod_id, user_ids)
         read = {profile.user_id: Named(profile.display_name, profile.avatar_url) for profile in profiles}
         return {user_id: read.get(user_id, NOBODY) for user_id in user_ids}
+
+    async def _in_time(self, question: Coroutine[Any, Any, T], otherwise: T) -> T:
+        """Nobody waits long for a name, and while the ledger does not answer nobody asks."""
+        if time.monotonic() < self._silent_until:
+            question.close()
+            return otherwise
+        asked = asyncio.create_task(question, name="read names")
+        done, _ = await asyncio.wait({asked}, timeout=WAIT_S)
+        if done and asked.exception() is None:
+            return asked.result()
+        self._silent_until = time.monotonic() + SILENCE_S
+        # It ends by itself, in the ledger's own time.
+        asked.add_done_callback(lambda task: task.exception())
+        if done and not isinstance(asked.exception(), Unavailable):
+            raise asked.exception() or AssertionError
+        return otherwise
 
     async def profile(self, pod_id: str, user_id: str) -> Profile:
         found = await self._ledger.people.profiles(pod_id, [user_id])
