@@ -10,6 +10,7 @@ LaurelsError
 ├── NotFound           no such thing, or none that this caller may see
 ├── WrongMethod        the address exists, and not with this method
 ├── Conflict           it contradicts what is stored
+│   └── Busy           what it contradicts goes by soon: trying again later is right
 ├── TooMany            this caller asks for more than its share
 ├── Slow               the request did not arrive in time
 ├── Unavailable        Laurels can't do it now; trying again later is right
@@ -73,6 +74,10 @@ class Conflict(LaurelsError):
     pass
 
 
+class Busy(Conflict):
+    retryable = True
+
+
 class TooMany(LaurelsError):
     retryable = True
     retry_after_s = 1
@@ -116,6 +121,7 @@ OUTSIDE: dict[type[LaurelsError], Outside] = {
     NotFound: Outside(404, "Not found", 3),
     WrongMethod: Outside(405, "Not with this method", 2),
     Conflict: Outside(409, "It contradicts what is stored", 3),
+    Busy: Outside(409, "It contradicts what is stored", 3),
     TooMany: Outside(429, "Too many at once", 5),
     Slow: Outside(408, "The request did not arrive in time", 5),
     Unavailable: Outside(503, "Not available now", 5),

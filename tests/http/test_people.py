@@ -52,6 +52,7 @@ def test_a_profile_is_set_read_changed_and_shown_beside_ranks(
         assert answer.status_code == 200, answer.text
         assert answer.json() == {"userId": "ada"} | body | {"circles": ["blue", "red"]}
         assert player.get(f"{API}/users/ada").json() == answer.json()
+        assert game.get(f"{API}/users/ada").json() == answer.json() | {"hidden": []}
         problem(player.put(f"{API}/users/ada", json=body), 403, "role_forbidden")
         problem(game.get(f"{API}/users/nobody"), 404, "user_not_found", "userId")
         problem(api.get(f"{API}/users/ada"), 422, "missing_field", "podId")
@@ -150,6 +151,8 @@ def test_who_hides_whom_is_written_down_and_can_be_taken_back(
         everywhere = game.put(f"{API}/users/bob/hidden", json={}).json()
         assert (everywhere["UUID"], everywhere["reason"]) == (None, None)
         assert users(player.get(board + "/top")) == ["cyd"]
+        assert game.get(f"{API}/users/bob").json()["hidden"] == [{"UUID": None, "shadow": False}]
+        assert "hidden" not in player.get(f"{API}/users/bob").json()
         listed = game.get(f"{API}/users").json()["users"]
         assert {user["userId"]: user["hidden"] for user in listed if user["hidden"]} == {
             "ada": [{"UUID": act["UUID"], "shadow": True}],
@@ -194,10 +197,14 @@ def test_events_are_voided_by_id_and_by_match_and_restored(api: httpx.Client, po
         False, False, False, False, True, True,
     ]  # fmt: skip
     wrong: list[dict[str, Any]] = [{}, {"eventIds": ["e1"], "match": {"source": "bot"}}]
+    problem(api.post(board + "/void", json={"eventIds": ["e1"], "userId": "bob"}), 422, "nothing_chosen", "userId")
+    many = {f"f{number}": 1 for number in range(9)}
+    problem(api.post(board + "/void", json={"match": many}), 422, "wrong_length", "match")
     for body in wrong:
         problem(api.post(board + "/void", json=body), 422, "nothing_chosen", "eventIds")
     problem(api.post(board + "/void", json={"match": {"deep": {"a": 1}}}), 422, "wrong_type", "match[...]")
-    restored = api.post(f"{API}/acts/{bots.json()['actId']}/restore", params={"podId": pod}, json={})
+    # Where nothing has to be said, nothing has to be sent.
+    restored = api.post(f"{API}/acts/{bots.json()['actId']}/restore", params={"podId": pod})
     assert (restored.status_code, restored.json()["kind"], restored.json()["events"], score()) == (
         200,
         "restore",

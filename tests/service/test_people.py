@@ -445,7 +445,8 @@ def test_rewards_follow_a_refreeze_and_are_claimed_once(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, rewards=REWARDS, grace_s=0)
         await submit(laurels, ("cheat", 99), metadata={"source": "bot"})
-        await submit(laurels, ("ada", 5), ("bob", 4))
+        await submit(laurels, ("ada", 5), event_id="a1")
+        await submit(laurels, ("bob", 4))
         name = await freeze_the_day(laurels, stage)
         frozen = await laurels.seasons.period(held(laurels), None, name)
         (grant,) = await laurels._ledger.seasons.grants_of_users(frozen.id, ["ada"])
@@ -471,6 +472,19 @@ def test_rewards_follow_a_refreeze_and_are_claimed_once(stage: Stage) -> None:
         assert await laurels.seasons.rewards_of_user([held(laurels)], "cheat", None, 10) == []
         (results,) = await laurels.seasons.results([held(laurels)], "ada", None, 10)
         assert (results[1].period.name, results[1].final.place) == (name, 1)
+        # Whoever lost a reward that was claimed, and wins it again, has claimed it.
+        act = await void(laurels, event_ids=["a1"])
+        for token in ("t2", "t3"):
+            await laurels.seasons.refreeze(ADMIN, held(laurels), name, None, token)
+            await laurels.jobs.run_due()
+            kept, first = await laurels.seasons.claim(ADMIN, reward_id)
+            assert (kept.grant.user_id, kept.grant.claimed_at is not None, first) == ("ada", True, False)
+            if token == "t2":
+                assert await laurels.seasons.rewards_of_user([held(laurels)], "ada", None, 10) == []
+                await laurels.moderation.restore(ADMIN, "default", act.id, None)
+        granted = await laurels.seasons.rewards_of_user([held(laurels)], "ada", None, 10)
+        assert {each.grant.reward: each.grant.claimed_at is not None for each in granted} == claimed
+        assert {each.grant.granted_at for each in granted if each.grant.reward == "any"} == {grant.granted_at}
 
     play(stage, work)
 
@@ -641,12 +655,15 @@ def test_an_act_that_another_server_finished_does_nothing_more(stage: Stage) -> 
         late = await laurels._ledger.people.void(board, act, [event.seq for event in events])
         assert (late.events, late.rows) == (0, [])
         assert await top(laurels) == [("ada", 5)]
-        # Of two that hid somebody, the older can't show them.
-        first = await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.YES, None, None)
-        second = await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.SHADOW, None, None)
+        # Of two that hid somebody, the older can't show them, and without the newer one they are hidden as before.
+        first = await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.SHADOW, None, None)
+        second = await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.YES, None, None)
         with pytest.raises(Conflict, match="hidden again since"):
             await laurels.moderation.restore(ADMIN, "default", first.id, None)
+        assert await top(laurels, viewer="ada") == []
         await laurels.moderation.restore(ADMIN, "default", second.id, None)
+        assert (await top(laurels), await top(laurels, viewer="ada")) == ([], [("ada", 5)])
+        await laurels.moderation.restore(ADMIN, "default", first.id, None)
         assert await top(laurels) == [("ada", 5)]
 
     play(stage, work)

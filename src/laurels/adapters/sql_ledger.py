@@ -14,7 +14,7 @@ from laurels.core.people import Hidden, Kind, Profile, ProfileChange, segments_o
 from laurels.core.rewards import Reward
 from laurels.core.scores import Rule, Standing, fold
 from laurels.core.windows import Period, PeriodState, Window
-from laurels.errors import Conflict, NotFound, Stale
+from laurels.errors import Busy, Conflict, NotFound, Stale
 from laurels.ports import Event, Recorded, Refolded, Row
 
 
@@ -120,12 +120,12 @@ def nothing_to_remove(user_id: str) -> NotFound:
 WRITABLE = ("closed", "refreezing")
 
 
-def refreeze_running() -> Conflict:
-    return Conflict("refreeze_running", "Final ranks of this board are being set right. Try again when that is done.")
+def refreeze_running() -> Busy:
+    return Busy("refreeze_running", "Final ranks of this board are being set right. Try again when that is done.")
 
 
-def act_running() -> Conflict:
-    return Conflict("act_running", "Events of this board are being voided or restored. Try again when that is done.")
+def act_running() -> Busy:
+    return Busy("act_running", "Events of this board are being voided or restored. Try again when that is done.")
 
 
 def events_pruned(period: Period) -> Conflict:

@@ -212,7 +212,7 @@ class HiddenOn(Answer):
 
 
 class PersonEntry(ProfileAnswer, kw_only=True):
-    hidden: list[HiddenOn]
+    hidden: Annotated[list[HiddenOn] | UnsetType, Meta(description="Not for client keys.")] = UNSET
 
 
 class PeopleAnswer(Answer):
@@ -248,6 +248,7 @@ class RemovedAnswer(Answer):
     uuid: str = field(name="UUID")
     user_id: str
     removed: bool
+    act_id: Annotated[str, Meta(description="Restore it to take the removal back.")]
 
 
 PeriodStatus = Literal["SCHEDULED", "OPEN", "CLOSING", "FINAL", "PRUNED", "SUPERSEDED"]

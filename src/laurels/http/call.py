@@ -141,6 +141,8 @@ class Endpoint:
         self.answer_type = get_args(returned)[0] if get_origin(returned) in {Answered, Encoded} else returned
         self.summary, _, self.description = inspect.cleandoc(handler.__doc__ or "").partition("\n\n")
         self._decoder = None if self.body_type is None else msgspec.json.Decoder(self.body_type)
+        # Where every field has a default, nothing at all is an empty object.
+        self._takes_nothing = self._decoder is not None and _decodes(self._decoder, b"{}")
         self.body_bytes = body_bytes
 
     async def __call__(self, request: Request) -> Response:
@@ -184,6 +186,9 @@ class Endpoint:
 
     async def _body(self, request: Request) -> bytes:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        has_body = "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
+        if not media_type and not has_body and self._takes_nothing:
+            return b"{}"
         if media_type != "application/json" and not media_type.endswith("+json"):
             raise WrongMediaType(
                 "media_type_not_json",
@@ -207,6 +212,14 @@ class Endpoint:
         except ClientDisconnect:
             raise Malformed("invalid_json", "The body ended early.") from None
         return bytes(body)
+
+
+def _decodes(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> bool:
+    try:
+        decoder.decode(body)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _token(request: Request) -> str | None:

@@ -26,6 +26,7 @@ _CODES = (
     ("Expected `datetime` with a timezone", "invalid_timestamp"),
     ("Expected `str` of length", "wrong_length"),
     ("Expected `array` of length", "wrong_length"),
+    ("Expected `object` of length", "wrong_length"),
     ("Expected `str` matching", "wrong_format"),
     ("Invalid enum value", "not_a_choice"),
     ("Expected `int` >=", "out_of_range"),

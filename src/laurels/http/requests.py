@@ -318,6 +318,10 @@ class PeopleQuery(PodQuery):
     cursor: Annotated[str, Meta(max_length=2000, description="The `nextCursor` of the page before.")] | None = None
 
 
+class BoardReasonQuery(Body):
+    reason: Reason | None = None
+
+
 class ReasonQuery(PodQuery):
     reason: Reason | None = None
 

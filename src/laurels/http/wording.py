@@ -29,7 +29,7 @@ _WHOLE = {
     "Invalid RFC3339 encoded datetime": "expected a timestamp as 2026-11-15T09:00:00Z",
     "Expected `datetime` with a timezone": "expected a timestamp with a zone, as 2026-11-15T09:00:00Z",
 }
-_LENGTH = re.compile(r"Expected `(str|array)` of length (>=|<=) (\d+)")
+_LENGTH = re.compile(r"Expected `(str|array|object)` of length (>=|<=) (\d+)")
 _QUOTED = re.compile(r"`([^`]*)`")
 _ENUM = re.compile(r"Invalid enum value (.*)")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
@@ -53,7 +53,7 @@ def reword(what: str, kind: Any, field: str | None) -> str:
 
 def _plain_sentence(what: str) -> str:
     if match := _LENGTH.match(what):
-        unit = "characters" if match[1] == "str" else "items"
+        unit = {"str": "characters", "array": "items", "object": "fields"}[match[1]]
         return f"expected at {'least' if match[2] == '>=' else 'most'} {match[3]} {unit}"
     plain = _QUOTED.sub(lambda quoted: _plain_kinds(quoted[1]), what)
     return plain[0].lower() + plain[1:]

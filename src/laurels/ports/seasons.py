@@ -117,7 +117,7 @@ class Seasons(Protocol):
         """
 
     async def grants_of_users(self, period_id: int, user_ids: Sequence[str]) -> list[Grant]:
-        """What some users were granted in a period."""
+        """What some users were granted in a period and in those that it replaced; claimed ones first."""
 
     async def finish_refreeze(
         self, board: Board, period: Period, total_users: int, messages: Sequence[Message], now: int
@@ -158,7 +158,7 @@ class Seasons(Protocol):
         """One grant of a period that is final, or was, with the board's id."""
 
     async def successor(self, period_id: int, place: int, reward: str) -> tuple[int, int, str] | None:
-        """What stands in the place of a grant, for its period was replaced; None: nothing does.
+        """What stands in the place of a grant now, for its period was replaced; None: nothing does.
 
         Conflict with `reward_withdrawn` if it is not earned any more.
         """

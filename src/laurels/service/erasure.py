@@ -15,7 +15,7 @@ import msgspec
 from laurels.core.board import Board
 from laurels.core.ids import new_event_id
 from laurels.core.instants import SECOND_US, to_datetime
-from laurels.errors import Conflict
+from laurels.errors import Busy
 from laurels.ports import Act, Clock, Index, Ledger, StoredAct
 from laurels.service.access import Caller
 from laurels.service.boards import Boards
@@ -61,7 +61,7 @@ class Erasures:
                 await self._people.tell(pod_id, [user_id])
                 return await self._ledger.people.begin_act(pod_id, 0, stand_in, act)
             await asyncio.sleep(TRY_EVERY_S)
-        raise Conflict(
+        raise Busy(
             "freeze_running",
             "Final ranks of this pod are being written, or an act is going on. Try again when that is done.",
         )
@@ -103,10 +103,17 @@ class Erasures:
                 yield line
         async for line in self._results(boards, user_id):
             yield line
-        async for line in self._rewards(list(boards), user_id):
+        async for line in self._rewards(boards, user_id):
             yield line
         for act in await people.acts_of_user(pod_id, user_id):
-            yield {"kind": "act", "act": act.kind, "at": to_datetime(act.at), "reason": act.reason}
+            yield {
+                "kind": "act",
+                "actId": str(act.id),
+                "UUID": None if act.board_id == 0 else boards[act.board_id].uuid,
+                "act": act.kind,
+                "at": to_datetime(act.at),
+                "reason": act.reason,
+            }
 
     async def _scores(self, board: Board, user_id: str) -> AsyncIterator[dict[str, Any]]:
         periods = {period.id: period for period in board.periods}
@@ -130,6 +137,7 @@ class Erasures:
                 yield {
                     "kind": "result",
                     "UUID": boards[result.board_id].uuid,
+                    "window": result.period.window,
                     "period": result.period.name,
                     "rank": result.final.place,
                     "score": result.final.score,
@@ -152,13 +160,15 @@ class Erasures:
                 }
             before = events[-1].seq
 
-    async def _rewards(self, board_ids: list[int], user_id: str) -> AsyncIterator[dict[str, Any]]:
+    async def _rewards(self, boards: dict[int, Board], user_id: str) -> AsyncIterator[dict[str, Any]]:
         before: tuple[int, int, str] | None = None
-        while granted := await self._ledger.seasons.grants_of_user(board_ids, user_id, before, PAGE):
-            for _, period, grant in granted:
+        while granted := await self._ledger.seasons.grants_of_user(list(boards), user_id, before, PAGE):
+            for board_id, period, grant in granted:
                 yield {
                     "kind": "reward",
                     "rewardId": grant_id(grant),
+                    "UUID": boards[board_id].uuid,
+                    "window": period.window,
                     "period": period.name,
                     "reward": grant.reward,
                     "rank": grant.rank,

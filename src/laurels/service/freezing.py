@@ -124,7 +124,8 @@ class Freezer:
         await self._boards.announce(board)
         if _has_begun(board, period):
             FROZEN_PERIODS.inc()
-            log.info("period_frozen", board=board.uuid, period=period.name, users=total)
+            what = "period_frozen" if period.replaces is None else "period_refrozen"
+            log.info(what, board=board.uuid, period=period.name.removesuffix("@"), users=total)
         return total
 
     async def _known_grants(self, period: Period, grants: list[Grant]) -> tuple[list[Grant], list[Grant]]:
@@ -132,14 +133,14 @@ class Freezer:
         if period.replaces is None or not grants:
             return grants, grants
         users = sorted({grant.user_id for grant in grants})
-        had = {
-            (grant.user_id, grant.reward): grant
-            for grant in await self._ledger.seasons.grants_of_users(period.replaces, users)
-        }
+        had: dict[tuple[str, str], Grant] = {}
+        # Claimed ones come first.
+        for grant in await self._ledger.seasons.grants_of_users(period.replaces, users):
+            had.setdefault((grant.user_id, grant.reward), grant)
         known = [
             grant
             if (old := had.get((grant.user_id, grant.reward))) is None
-            else replace(grant, claimed_at=old.claimed_at, claimed_by=old.claimed_by)
+            else replace(grant, granted_at=old.granted_at, claimed_at=old.claimed_at, claimed_by=old.claimed_by)
             for grant in grants
         ]
         return known, [grant for grant in known if (grant.user_id, grant.reward) not in had]

@@ -17,7 +17,7 @@ from laurels.core.board import Board, Status
 from laurels.core.ids import new_event_id
 from laurels.core.instants import SECOND_US
 from laurels.core.people import Hidden
-from laurels.errors import Conflict, LaurelsError, NotFound
+from laurels.errors import Busy, Conflict, LaurelsError, NotFound
 from laurels.ports import Act, Clock, Ledger, StoredAct, StoredEvent
 from laurels.service.access import Caller
 from laurels.service.boards import Boards
@@ -75,10 +75,11 @@ class Moderation:
         hidden: Hidden,
         reason: str | None,
         token: str | None,
+        kind: str | None = None,
     ) -> StoredAct:
         """Leave a user out of the ranks of one board, or of all of a pod; or show one again."""
         self._follower.require_ready()
-        kind = SHOW if hidden is Hidden.NO else HIDE
+        kind = kind or (SHOW if hidden is Hidden.NO else HIDE)
         detail = msgspec.json.encode({"hidden": hidden.name.lower()}).decode()
         act = self._act(kind, caller, reason, token, detail, user_id)
         act_id, rows = await self._ledger.people.hide(pod_id, 0 if board is None else board.id, user_id, hidden, act)
@@ -105,11 +106,12 @@ class Moderation:
         if undone.undone_by is not None:
             return await self.find(pod_id, undone.undone_by)
         if undone.done_at is None:
-            raise Conflict("act_running", "This act is still going on. Try again when it is done.")
+            raise Busy("act_running", "This act is still going on. Try again when it is done.")
         board = None if undone.board_id == 0 else self._boards.by_id(undone.board_id)
         if undone.kind == HIDE and undone.user_id is not None:
-            await self._need_last_hide(undone)
-            shown = await self.hide(caller, pod_id, board, undone.user_id, Hidden.NO, reason, f"restore/{act_id}")
+            before = await self._before_hide(undone)
+            token = f"restore/{act_id}"
+            shown = await self.hide(caller, pod_id, board, undone.user_id, before, reason, token, SHOW)
             return await self._ledger.people.finish_act(shown, self._clock.now_us(), undoes=undone.id)
         if undone.kind not in {VOID, REMOVE}:
             raise Conflict("act_final", f"What was done by {undone.kind!r} can't be taken back this way.")
@@ -120,11 +122,18 @@ class Moderation:
         begun = await self._ledger.people.begin_act(pod_id, undone.board_id, undone.user_id, act)
         return await self._begin(begun)
 
-    async def _need_last_hide(self, undone: StoredAct) -> None:
+    async def _before_hide(self, undone: StoredAct) -> Hidden:
+        """How a user was hidden before an act that is the last one to have hidden them there."""
+        before = Hidden.NO
         for act in await self._ledger.people.acts_of_user(undone.pod_id, undone.user_id or ""):
-            newer = act.id > undone.id and act.board_id == undone.board_id
-            if newer and act.kind == HIDE and act.undone_by is None:
+            if act.board_id != undone.board_id or act.undone_by is not None or act.id == undone.id:
+                continue
+            if act.kind == HIDE and act.id > undone.id:
                 raise Conflict("act_final", f"The user was hidden again since, by act {act.id}: take that one back.")
+            if act.kind in {HIDE, SHOW} and act.id < undone.id:
+                how = msgspec.json.decode(act.detail or "{}", type=dict[str, str]).get("hidden", "no")
+                before = Hidden[how.upper()]
+        return before
 
     # Acts
 

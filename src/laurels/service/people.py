@@ -122,6 +122,10 @@ class People:
             raise NotFound("user_not_found", f"There is no profile of user {user_id!r} in this pod.", field="userId")
         return found[0]
 
+    async def hides(self, pod_id: str, user_id: str) -> dict[int, Hidden]:
+        """Where a user is hidden; 0: on all boards."""
+        return await self._ledger.people.hides(pod_id, user_id)
+
     async def page(self, pod_id: str, after: str, limit: int) -> list[tuple[Profile, dict[int, Hidden]]]:
         """Everybody of whom a pod knows something, by user id, and where they are hidden."""
         return await self._ledger.people.page(pod_id, after, limit)

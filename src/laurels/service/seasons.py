@@ -22,7 +22,6 @@ PREVIOUS = "previous"
 # Final periods that were looked up lately. They don't change, but for being pruned.
 KEPT = 1000
 ATTEMPTS = 5
-EDITIONS = 100
 
 
 class Granted(Struct, frozen=True):
@@ -224,12 +223,15 @@ class Seasons:
         if key is None or found is None or board is None or not (caller.is_admin or caller.pod_id == board.pod_id):
             raise NotFound("reward_not_found", f"There is no reward {reward_id!r}.", field="rewardId")
         caller.require_writer()
-        for _ in range(EDITIONS):
-            if found is None or found[1].state is not PeriodState.SUPERSEDED:
-                break
+        if found[1].state is PeriodState.SUPERSEDED:
             # Final ranks were set right since: the same reward has another id now.
-            key = await self._ledger.seasons.successor(*key) or key
-            found = await self._ledger.seasons.find_grant(*key)
+            try:
+                key = await self._ledger.seasons.successor(*key) or key
+            except Conflict:
+                if found[2].claimed_at is None:
+                    raise
+                # It was claimed in its time.
+                return Granted(board, found[1], found[2]), False
         first = await self._ledger.seasons.claim(*key, caller.key_id, self._clock.now_us())
         stored = await self._ledger.seasons.find_grant(*key)
         if stored is None or stored[2].claimed_at is None:

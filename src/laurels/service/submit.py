@@ -16,7 +16,7 @@ from laurels.core.people import Hidden
 from laurels.core.scores import Standing
 from laurels.core.windows import Period
 from laurels.errors import Conflict, Invalid, LaurelsError
-from laurels.ports import Act, Change, Clock, Event, Ledger, Placement, Recorded
+from laurels.ports import Act, Change, Clock, Event, Ledger, Placement, Recorded, StoredAct
 from laurels.service.access import Caller
 from laurels.service.batcher import Batcher, Written
 from laurels.service.follower import Follower
@@ -137,15 +137,19 @@ class Submissions:
         checked = iter(events)
         return [_answer(next(checked), next(written)) if each is None else each for each in answers]
 
-    async def remove_user(self, caller: Caller, board: Board, user_id: str, idempotency_key: str | None) -> None:
+    async def remove_user(
+        self, caller: Caller, board: Board, user_id: str, idempotency_key: str | None, reason: str | None = None
+    ) -> StoredAct:
         """Take a user off a board: what was scored so far no longer counts, what comes later starts anew."""
         self._follower.require_ready()
         now = self._clock.now_us()
         if board.status_at(now) is Status.ARCHIVED:
             raise Conflict("board_archived", "An archived board can't be changed.")
         token = idempotency_key if idempotency_key is not None else new_event_id(now)
-        act = Act(f"remove/{token}/{user_id}", "remove", caller.key_id, now)
+        act = Act(f"remove/{token}/{user_id}", "remove", caller.key_id, now, reason)
         await self._follower.apply(await self._ledger.remove_user(board, user_id, act), at_once=True)
+        # It is there, and given as it is.
+        return await self._ledger.people.begin_act(board.pod_id, board.id, user_id, act)
 
 
 def _require_open(board: Board, now: int) -> None:

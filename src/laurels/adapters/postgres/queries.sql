@@ -9,7 +9,7 @@ SELECT * FROM record_events($1::bigint[], $2::bigint[], $3::text[], $4::text[], 
 
 -- name: remove_user
 SELECT period_id, user_id, score, achieved_at, total::text, moved, version, hidden, segments
-FROM remove_user($1, $2, $3, $4, $5, $6);
+FROM remove_user($1, $2, $3, $4, $5, $6, $7);
 
 -- name: position
 SELECT pg_current_snapshot()::text;

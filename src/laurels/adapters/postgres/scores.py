@@ -172,7 +172,9 @@ async def remove_user(connection: Connection, board: Board, user_id: str, act: A
     await connection.execute(SQL["share_board"], board.id)
     await need_no_refreeze(connection, [board.id])
     try:
-        found = await connection.fetch(SQL["remove_user"], board.id, act.act_id, act.kind, user_id, act.by, act.at)
+        found = await connection.fetch(
+            SQL["remove_user"], board.id, act.act_id, act.kind, user_id, act.by, act.at, act.reason
+        )
     except asyncpg.PostgresError as error:
         if error.sqlstate == "LRL01":
             raise nothing_to_remove(user_id) from None

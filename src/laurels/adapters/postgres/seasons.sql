@@ -233,9 +233,14 @@ WHERE n.period_id = $2 AND o.period_id = $1 AND o.user_id = n.user_id AND o.rewa
   AND o.claimed_at IS NOT NULL;
 
 -- name: successor
-SELECT n.period_id, n.place, n.reward FROM grants o JOIN periods p ON p.replaces = o.period_id
+WITH RECURSIVE newer (id) AS (
+    SELECT id FROM periods WHERE replaces = $1 UNION ALL
+    SELECT p.id FROM periods p JOIN newer ON p.replaces = newer.id
+)
+SELECT n.period_id, n.place, n.reward FROM grants o JOIN periods p ON p.id IN (SELECT id FROM newer)
 LEFT JOIN grants n ON n.period_id = p.id AND n.user_id = o.user_id AND n.reward = o.reward
-WHERE o.period_id = $1 AND o.place = $2 AND o.reward = $3 AND p.state <> 'refreezing';
+WHERE o.period_id = $1 AND o.place = $2 AND o.reward = $3 AND p.state IN ('frozen', 'pruned')
+ORDER BY p.id DESC LIMIT 1;
 
 -- name: need_claimable
 SELECT FROM periods WHERE id = $1 AND state IN ('frozen', 'pruned') FOR SHARE;
@@ -269,7 +274,13 @@ ON CONFLICT (period_id, user_id) DO NOTHING;
 
 -- name: grants_of_users
 SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by FROM grants
-WHERE period_id = $1 AND user_id = ANY ($2::text[]);
+WHERE user_id = ANY ($2::text[]) AND period_id IN (
+    WITH RECURSIVE old (id) AS (
+        SELECT $1::bigint UNION ALL
+        SELECT p.replaces FROM periods p JOIN old ON p.id = old.id WHERE p.replaces IS NOT NULL
+    ) SELECT id FROM old
+)
+ORDER BY claimed_at IS NULL, granted_at DESC;
 
 -- name: count_editions
 SELECT count(*) FROM periods WHERE board_id = $1 AND starts_with(name, $2 || '@') AND state <> 'refreezing';

@@ -124,10 +124,11 @@ class RedisFeed:
         heard_at = pinged_at = time.monotonic()
         while True:
             wanted = {channel for channel in self._hearers if self._places.get(channel) == place}
-            if new := wanted - subscribed:
-                await (pubsub.ssubscribe if sharded else pubsub.subscribe)(*new)
-            if old := subscribed - wanted:
-                await (pubsub.sunsubscribe if sharded else pubsub.unsubscribe)(*old)
+            # One by one: a shard refuses channels of several slots in one command.
+            for channel in wanted - subscribed:
+                await (pubsub.ssubscribe if sharded else pubsub.subscribe)(channel)
+            for channel in subscribed - wanted:
+                await (pubsub.sunsubscribe if sharded else pubsub.unsubscribe)(channel)
             subscribed = wanted
             if not subscribed:
                 return

@@ -66,6 +66,7 @@ CREATE TABLE periods (
 CREATE INDEX periods_of_window ON periods (board_id, window_name, start_at);
 CREATE INDEX periods_live ON periods (board_id) WHERE state IN ('open', 'closed');
 CREATE INDEX periods_unswept ON periods (frozen_at) WHERE state = 'frozen' AND swept = 0;
+CREATE INDEX periods_replaced ON periods (replaces) WHERE replaces IS NOT NULL;
 
 -- Every accepted submission, once. A voided event no longer counts and its id stays taken.
 CREATE TABLE events (

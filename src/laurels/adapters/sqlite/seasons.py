@@ -153,7 +153,7 @@ class SqliteSeasons:
         return await self._threads.write(lambda c: _refold_some(c, board, period, after, limit))
 
     async def grants_of_users(self, period_id: int, user_ids: Sequence[str]) -> list[Grant]:
-        asked = (period_id, json.dumps(list(user_ids)))
+        asked = {"period": period_id, "users": json.dumps(list(user_ids))}
         found = await self._threads.read(lambda c: c.execute(SQL["grants_of_users"], asked).fetchall())
         return [Grant(*columns) for columns in found]
 
@@ -228,7 +228,7 @@ class SqliteSeasons:
         return None if found is None else _read_grant(found)
 
     async def successor(self, period_id: int, place: int, reward: str) -> tuple[int, int, str] | None:
-        asked = (period_id, place, reward)
+        asked = {"period": period_id, "place": place, "reward": reward}
         found = await self._threads.read(lambda c: c.execute(SQL["successor"], asked).fetchone())
         return read_successor(found)
 

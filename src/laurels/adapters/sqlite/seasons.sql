@@ -211,9 +211,14 @@ WHERE period_id = :new AND EXISTS
                               AND o.claimed_at IS NOT NULL);
 
 -- name: successor
-SELECT n.period_id, n.place, n.reward FROM grants o JOIN periods p ON p.replaces = o.period_id
+WITH RECURSIVE newer (id) AS (
+    SELECT id FROM periods WHERE replaces = :period UNION ALL
+    SELECT p.id FROM periods p JOIN newer ON p.replaces = newer.id
+)
+SELECT n.period_id, n.place, n.reward FROM grants o JOIN periods p ON p.id IN (SELECT id FROM newer)
 LEFT JOIN grants n ON n.period_id = p.id AND n.user_id = o.user_id AND n.reward = o.reward
-WHERE o.period_id = ? AND o.place = ? AND o.reward = ? AND p.state <> 'refreezing';
+WHERE o.period_id = :period AND o.place = :place AND o.reward = :reward AND p.state IN ('frozen', 'pruned')
+ORDER BY p.id DESC LIMIT 1;
 
 -- name: refreezing
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
@@ -234,7 +239,12 @@ ORDER BY user_id, seq;
 
 -- name: grants_of_users
 SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by FROM grants
-WHERE period_id = ? AND user_id IN (SELECT value FROM json_each(?));
+WHERE user_id IN (SELECT value FROM json_each(:users)) AND period_id IN (
+    WITH RECURSIVE old (id) AS (
+        SELECT :period UNION ALL SELECT p.replaces FROM periods p JOIN old ON p.id = old.id WHERE p.replaces IS NOT NULL
+    ) SELECT id FROM old
+)
+ORDER BY claimed_at IS NULL, granted_at DESC;
 
 -- name: count_editions
 SELECT count(*) FROM periods WHERE board_id = ?1 AND substr(name, 1, length(?2) + 1) = ?2 || '@' AND state <> 'refreezing';

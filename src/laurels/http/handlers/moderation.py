@@ -12,6 +12,7 @@ from laurels.http.board_parts import show_moment
 from laurels.http.call import Answered, Call
 from laurels.http.decode import decode_cursor, encode_cursor
 from laurels.http.requests import (
+    BoardReasonQuery,
     HideRequest,
     NoQuery,
     PodQuery,
@@ -37,7 +38,7 @@ async def put_hidden_on_board(call: Call[NoQuery, HideRequest]) -> ActAnswer:
     return await _hide(call, _how(call.body), call.body.reason)
 
 
-async def delete_hidden_on_board(call: Call[ReasonQuery, None]) -> ActAnswer:
+async def delete_hidden_on_board(call: Call[BoardReasonQuery, None]) -> ActAnswer:
     """Show a user on a board again"""
     return await _hide(call, Hidden.NO, call.query.reason)
 
@@ -70,6 +71,8 @@ async def post_void(call: Call[NoQuery, VoidRequest]) -> Answered[ActAnswer]:
     body = call.body
     if bool(body.event_ids) == bool(body.match):
         raise Invalid("nothing_chosen", "Say either eventIds or match.", field="eventIds", rule="eventIds or match")
+    if body.event_ids and body.user_id is not None:
+        raise Invalid("nothing_chosen", "A userId goes with match alone.", field="userId", rule="only with match")
     chosen = Chosen(list(body.event_ids), dict(body.match), body.user_id)
     act = await call.laurels.moderation.void(call.caller, call.board, chosen, body.reason, call.idempotency_key)
     return _begun(call, act)

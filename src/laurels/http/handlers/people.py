@@ -1,5 +1,7 @@
 """Profiles, circles, and everything about a person. The pod is the key's own; an admin names it as `podId`."""
 
+from typing import Any
+
 import msgspec
 from msgspec import UNSET
 
@@ -10,6 +12,7 @@ from laurels.http.decode import decode_named_cursor, decode_value, encode_cursor
 from laurels.http.fields import Circle
 from laurels.http.handlers.moderation import show_act
 from laurels.http.requests import PeopleQuery, PodQuery, ProfileBody, ProfileItem, ProfilesRequest, ReasonQuery
+from laurels.ports import Role
 
 
 async def put_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
@@ -37,10 +40,16 @@ async def patch_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
     return await _change(call, _change_of(call.user_id, call.body))
 
 
-async def get_profile(call: Call[PodQuery, None]) -> ProfileAnswer:
-    """Read a user's profile"""
+async def get_profile(call: Call[PodQuery, None]) -> PersonEntry:
+    """Read a user's profile
+
+    With where the user is hidden, but not for client keys.
+    """
     pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
-    return _answer(await call.laurels.people.profile(pod_id, call.user_id))
+    profile = await call.laurels.people.profile(pod_id, call.user_id)
+    if call.caller.role is Role.CLIENT:
+        return PersonEntry(**msgspec.structs.asdict(_answer(profile)))
+    return _entry(call, profile, await call.laurels.people.hides(pod_id, call.user_id))
 
 
 async def get_people(call: Call[PeopleQuery, None]) -> PeopleAnswer:
@@ -53,19 +62,7 @@ async def get_people(call: Call[PeopleQuery, None]) -> PeopleAnswer:
     _, after = decode_named_cursor(query.cursor) or (0, "")
     found = await call.laurels.people.page(pod_id, after, query.limit)
     return PeopleAnswer(
-        users=[
-            PersonEntry(
-                **msgspec.structs.asdict(_answer(profile)),
-                hidden=[
-                    HiddenOn(
-                        uuid=None if board_id == 0 else call.laurels.boards.by_id(board_id).uuid,
-                        shadow=hidden is Hidden.SHADOW,
-                    )
-                    for board_id, hidden in hides.items()
-                ],
-            )
-            for profile, hides in found
-        ],
+        users=[_entry(call, profile, hides) for profile, hides in found],
         next_cursor=encode_cursor(0, found[-1][0].user_id) if len(found) == query.limit else None,
     )
 
@@ -124,6 +121,19 @@ def _change_of(user_id: str, body: ProfileBody | ProfileItem) -> ProfileChange:
         avatar_url=body.avatar_url,
         region=body.region,
         circles=body.circles if body.circles is UNSET else tuple(body.circles or ()),
+    )
+
+
+def _entry(call: Call[Any, Any], profile: Profile, hides: dict[int, Hidden]) -> PersonEntry:
+    return PersonEntry(
+        **msgspec.structs.asdict(_answer(profile)),
+        hidden=[
+            HiddenOn(
+                uuid=None if board_id == 0 else call.laurels.boards.by_id(board_id).uuid,
+                shadow=hidden is Hidden.SHADOW,
+            )
+            for board_id, hidden in hides.items()
+        ],
     )
 
 

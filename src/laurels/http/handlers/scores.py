@@ -11,7 +11,7 @@ from laurels.http.answers import BatchAnswer, PeriodScore, RemovedAnswer, ScoreA
 from laurels.http.call import Answered, Call
 from laurels.http.decode import decode_body
 from laurels.http.problems import problem_of
-from laurels.http.requests import NoQuery, ScoreBatch, ScoreItem, ScoreUpdate
+from laurels.http.requests import BoardReasonQuery, NoQuery, ScoreBatch, ScoreItem, ScoreUpdate
 from laurels.ports import Recorded
 from laurels.service.submit import Accepted, Counted, Submission
 
@@ -84,15 +84,17 @@ async def post_scores(call: Call[NoQuery, ScoreBatch]) -> Answered[BatchAnswer]:
     return Answered(BatchAnswer(uuid=board.uuid, results=results), SPOOLED if spooled else 200)
 
 
-async def delete_user(call: Call[NoQuery, None]) -> RemovedAnswer:
+async def delete_user(call: Call[BoardReasonQuery, None]) -> RemovedAnswer:
     """Remove a user from a board
 
     What the user scored so far no longer counts, and stays visible in the history as voided. What comes later
     starts anew; events that were counted before are not counted again when they are repeated.
     """
     board = call.board
-    await call.laurels.submissions.remove_user(call.caller, board, call.user_id, call.idempotency_key)
-    return RemovedAnswer(uuid=board.uuid, user_id=call.user_id, removed=True)
+    act = await call.laurels.submissions.remove_user(
+        call.caller, board, call.user_id, call.idempotency_key, call.query.reason
+    )
+    return RemovedAnswer(uuid=board.uuid, user_id=call.user_id, removed=True, act_id=str(act.id))
 
 
 def to_submission(user_id: str, update: ScoreUpdate, event_id: str | None) -> Submission:

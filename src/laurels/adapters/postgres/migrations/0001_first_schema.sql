@@ -65,6 +65,7 @@ CREATE TABLE periods (
 CREATE INDEX periods_of_window ON periods (board_id, window_name, start_at);
 CREATE INDEX periods_live ON periods (board_id) WHERE state IN ('open', 'closed');
 CREATE INDEX periods_unswept ON periods (frozen_at) WHERE state = 'frozen' AND NOT swept;
+CREATE INDEX periods_replaced ON periods (replaces) WHERE replaces IS NOT NULL;
 
 -- Every accepted submission, once. A voided event no longer counts and its id stays taken. Boards and periods are never
 -- deleted, so the two large tables do without foreign keys, which would cost a look-up a row.
@@ -553,7 +554,9 @@ END $$;
 
 -- Takes a user off a board: voids the events, clears the rows of open periods and gives them. Once an act; the second time it only gives
 -- the rows. The error LRL01 says that there is nothing to remove.
-CREATE FUNCTION remove_user(board bigint, act text, act_kind text, removed_user text, by_whom text, act_at bigint)
+CREATE FUNCTION remove_user(
+    board bigint, act text, act_kind text, removed_user text, by_whom text, act_at bigint, why text
+)
 RETURNS SETOF scores LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -561,8 +564,8 @@ DECLARE
     ranked boolean;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(1279348562, board::int);
-    INSERT INTO acts (pod_id, board_id, act_id, kind, user_id, by_key, at, done_at)
-    SELECT b.pod_id, board, act, act_kind, removed_user, by_whom, act_at, act_at FROM boards b WHERE b.id = board
+    INSERT INTO acts (pod_id, board_id, act_id, kind, user_id, by_key, at, reason, done_at)
+    SELECT b.pod_id, board, act, act_kind, removed_user, by_whom, act_at, why, act_at FROM boards b WHERE b.id = board
     ON CONFLICT (pod_id, board_id, act_id) DO NOTHING RETURNING id INTO new_act;
     IF new_act IS NOT NULL THEN
         SELECT coalesce(bool_or(locked.score IS NOT NULL), false) INTO ranked FROM (

@@ -4,6 +4,7 @@ ALTER TABLE scores ADD COLUMN segments TEXT;
 
 ALTER TABLE periods ADD COLUMN replaces INTEGER;
 ALTER TABLE periods ADD COLUMN closed_seq INTEGER;
+CREATE INDEX periods_replaced ON periods (replaces) WHERE replaces IS NOT NULL;
 
 CREATE TABLE profiles (
     pod_id       TEXT NOT NULL REFERENCES pods (pod_id),
