@@ -20,7 +20,10 @@ from laurels.http.requests import BoardRequest, KeyRequest, RanksRequest, ScoreI
         (
             ScoreItem,
             '{"userId": "a", "scores": 1}',
-            "scores: unknown; did you mean score? There is: score, timestamp, eventId, metadata, region, userId, stamped.",
+            (
+                "scores: unknown; did you mean score? "
+                "There is: score, timestamp, eventId, metadata, region, userId, stamped."
+            ),
         ),
         (
             ScoreItem,
