@@ -669,7 +669,9 @@ def test_an_act_that_another_server_finished_does_nothing_more(stage: Stage) -> 
     play(stage, work)
 
 
-def test_names_come_from_a_bounded_cache_with_one_query_a_page(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_come_from_a_bounded_cache_with_one_query_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embedded: a shared feed tells what this server changed to it as well, whenever that comes."""
+
     async def work(laurels: Laurels) -> None:
         asked: list[int] = []
         ledger_people: Any = laurels._ledger.people
@@ -685,8 +687,6 @@ def test_names_come_from_a_bounded_cache_with_one_query_a_page(stage: Stage, mon
         # A pod without names is not asked for any.
         assert asked == []
         await laurels.people.change("default", [ProfileChange(user, display_name=user.upper()) for user in users[:400]])
-        # A shared feed tells it to this server as well.
-        await asyncio.sleep(0.5)
         names = await laurels.people.names("default", users)
         assert {user: named.display_name for user, named in names.items()} == {
             user: user.upper() for user in users[:400]
@@ -695,22 +695,38 @@ def test_names_come_from_a_bounded_cache_with_one_query_a_page(stage: Stage, mon
         assert await laurels.people.names("default", users[::-1]) == names
         assert asked == [500]
         await profile(laurels, "user-7", display_name="Seven")
-        await asyncio.sleep(0.5)
         assert (await laurels.people.names("default", users))["user-7"].display_name == "Seven"
         assert asked == [500, 1]
         monkeypatch.setattr(people, "KEPT_NAMES", 10)
         await laurels.people.names("default", ["stranger"])
         assert len(laurels.people._names) == 10
 
-    play(stage, work)
+    play(Stage("embedded", tmp_path), work)
+
+
+def test_a_name_that_is_changed_on_one_server_is_another_on_all(tmp_path: Path) -> None:
+    stage = Stage("shared", tmp_path)
+
+    async def run() -> None:
+        async with stage.running() as one, stage.running() as other:
+            for name in ("Ada", "Countess", None):
+                await profile(one, "ada", display_name=name)
+                for _ in range(200):
+                    names = await other.people.names("default", ["ada"])
+                    if names.get("ada", people.NOBODY).display_name == name:
+                        break
+                    await asyncio.sleep(0.05)
+                else:
+                    raise AssertionError(names)
+
+    asyncio.run(run())
 
 
 def test_ranks_are_shown_without_names_while_the_ledger_is_silent(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(laurels: Laurels) -> None:
         await profile(laurels, "ada", display_name="Ada")
-        await asyncio.sleep(0.5)
         assert (await laurels.people.names("default", ["ada"]))["ada"].display_name == "Ada"
         ledger_people: Any = laurels._ledger.people
         asked = 0
@@ -728,7 +744,7 @@ def test_ranks_are_shown_without_names_while_the_ledger_is_silent(
             assert [named.display_name for named in names.values()] == ["Ada"]
         assert asked == 1
 
-    play(stage, work)
+    play(Stage("embedded", tmp_path), work)
 
 
 @pytest.mark.parametrize("style", list(RankStyle))

@@ -22,8 +22,8 @@ from laurels.service.follower import Follower
 TOPIC = "people"
 KEPT_NAMES = 100_000
 KEPT_S = 30
-WAIT_S = 0.25
-SILENCE_S = 1.0
+WAIT_S = 1.0
+SILENCE_S = 5.0
 
 T = TypeVar("T")
 
