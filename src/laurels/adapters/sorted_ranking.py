@@ -62,7 +62,8 @@ class SortedRanking:
             if held is None or row.version > held[0]:
                 key = self._key_of(row)
                 self._held[row.user_id] = (row.version, key)
-                self._note_segments(row.user_id, row.segments if key else ())
+                if row.segments or self._segments:
+                    self._note_segments(row.user_id, row.segments if key else ())
 
     def settle(self) -> None:
         """Sort what was gathered: from here on the ranking may be read and applied to. O(n log n)."""
@@ -237,8 +238,8 @@ class SortedRanking:
         return key
 
     def _key_of(self, row: Row) -> bytes | None:
-        standing = row.ranked
-        if standing is None:
+        standing = row.standing
+        if standing is None or row.hidden:
             return None
         return encode_key(self.ranking.order, self.ranking.ties, standing.score, standing.achieved_at, row.user_id)
 

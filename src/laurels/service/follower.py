@@ -77,22 +77,23 @@ class Follower:
         Never raises, for the rows are durable: where the index fails, they have no rank in the answer and are applied
         as soon as it can be done. `at_once`: not buffered, for somebody's score may be worse than it was.
         """
-        rankings: dict[Ranking, tuple[Board, dict[str, Row]]] = {}
+        periods: dict[int, dict[str, Row]] = {}
         for row in recorded:
-            # Without a board: its period is final by now.
-            if (board := self._healer.board_of(row.period_id)) is not None:
-                rows = rankings.setdefault(board.ranking(row.period_id), (board, {}))[1]
-                if (held := rows.get(row.user_id)) is None or row.version > held.version:
-                    rows[row.user_id] = row
+            rows = periods.setdefault(row.period_id, {})
+            if (held := rows.get(row.user_id)) is None or row.version > held.version:
+                rows[row.user_id] = row
+        # Without a board: the period is final by now.
+        known = [
+            (board, board.ranking(period_id), rows)
+            for period_id, rows in periods.items()
+            if (board := self._healer.board_of(period_id)) is not None
+        ]
         applied = await asyncio.gather(
-            *(
-                self._follow(board, ranking, list(rows.values()), at_once=at_once)
-                for ranking, (board, rows) in rankings.items()
-            )
+            *(self._follow(board, ranking, list(rows.values()), at_once=at_once) for board, ranking, rows in known)
         )
         return {
             (ranking.period_id, user_id): placement
-            for (ranking, (_, rows)), placements in zip(rankings.items(), applied, strict=True)
+            for (_, ranking, rows), placements in zip(known, applied, strict=True)
             if placements is not None
             for user_id, placement in zip(rows, placements, strict=True)
         }

@@ -187,8 +187,8 @@ WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open'
 -- name: delete_bases
 DELETE FROM bases WHERE user_id = ? AND period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open');
 
--- name: anybody_erased
-SELECT 1 FROM erased LIMIT 1;
+-- name: special_cases
+SELECT EXISTS (SELECT 1 FROM erased), EXISTS (SELECT 1 FROM hides);
 
 -- name: erased_at
 SELECT at FROM erased WHERE pod_id = ? AND digest = ?;

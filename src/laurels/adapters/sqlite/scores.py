@@ -44,7 +44,7 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
     standings: dict[Place, Standing | None] = {}
     new: dict[Place, Board] = {}
     outcomes: list[Recorded] = []
-    anybody_erased = connection.execute(SQL["anybody_erased"]).fetchone() is not None
+    anybody_erased, anybody_hidden = connection.execute(SQL["special_cases"]).fetchone()
     for event in events:
         if anybody_erased and _is_erased(connection, event):
             outcomes.append(Recorded.ERASED)
@@ -60,7 +60,11 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
                     new[place] = event.board
             if outcome is Recorded.ACCEPTED:
                 standings[place] = fold(event.board.rule, event.board.order, standings[place], event.score, event.at)
-    born = {place: _birth(connection, board, place[1]) for place, board in new.items() if standings[place] is not None}
+    born = {
+        place: _birth(connection, board, place[1]) if anybody_hidden or board.is_segmented else ((), Hidden.NO)
+        for place, board in new.items()
+        if standings[place] is not None
+    }
     after = _write_rows(connection, before, standings, born)
     accepted = [event for event, outcome in zip(events, outcomes, strict=True) if outcome is Recorded.ACCEPTED]
     moved = {(row.period_id, row.user_id): row for row in _take_regions(connection, accepted)}
