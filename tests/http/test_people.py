@@ -68,6 +68,9 @@ def test_a_profile_is_set_read_changed_and_shown_beside_ranks(
         ]
         assert "displayName" not in top[0]
         assert users(game.get(board + "/top", params={"segment": "region:us"})) == ["bob"]
+        rank = game.get(board + "/users/bob/rank", params={"segment": "region:us"}).json()
+        assert (rank["segment"], rank["rank"], rank["totalUsers"]) == ("region:us", 1, 1)
+        assert game.get(board + "/top").json()["segment"] == "global"
         assert users(game.get(board + "/top", params={"segment": "circle:red"})) == ["ada"]
         # A name that changes is another one at once, though the ranks stay.
         game.patch(f"{API}/users/ada", json={"displayName": "Countess"})

@@ -95,6 +95,7 @@ class TopAnswer(Answer):
     uuid: str = field(name="UUID")
     window: str
     period: str
+    segment: str
     users: list[Entry]
     total_users: int
     retrieved_at: Instant
@@ -104,6 +105,7 @@ class RankAnswer(Answer):
     uuid: str = field(name="UUID")
     window: str
     period: str
+    segment: str
     user_id: str
     rank: int
     score: float
@@ -119,6 +121,7 @@ class AroundAnswer(Answer):
     uuid: str = field(name="UUID")
     window: str
     period: str
+    segment: str
     users: list[Entry]
     total_users: int
 
@@ -131,6 +134,7 @@ class RanksAnswer(Answer):
     uuid: str = field(name="UUID")
     window: str
     period: str
+    segment: str
     users: list[FriendEntry]
     missing: list[str]
 
@@ -145,6 +149,7 @@ class DistributionAnswer(Answer):
     uuid: str = field(name="UUID")
     window: str
     period: str
+    segment: str
     buckets: Annotated[list[Bucket], Meta(description="[from, to); the last one includes its `to`.")]
     deciles: Annotated[list[float], Meta(description="The nine deciles by nearest rank, lowest first.")]
     total_users: int

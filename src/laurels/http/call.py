@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from laurels.core.board import Board
+from laurels.core.people import GLOBAL
 from laurels.core.windows import Period
 from laurels.errors import Invalid, LaurelsError, Malformed, NotFound, Slow, TooLarge, Unauthenticated, WrongMediaType
 from laurels.http.decode import decode_body, decode_texts, decode_value
@@ -61,9 +62,10 @@ class Call(Generic[Q, B]):
 
     @property
     def told_of(self) -> dict[str, str]:
-        """The window and the period that was shown."""
+        """The window, the period and the segment that was shown."""
         assert self.shown_period is not None, "reads of ranks say which period they are of"
-        return {"window": self.shown_period.window, "period": self.shown_period.name}
+        segment = getattr(self.query, "segment", None) or GLOBAL
+        return {"window": self.shown_period.window, "period": self.shown_period.name, "segment": segment}
 
     @cached_property
     def caller(self) -> Caller:
