@@ -75,8 +75,3 @@ def segments_of(kinds: Iterable[str], region: str | None, circles: Iterable[str]
     kinds = set(kinds)
     regions = [f"{Kind.REGION}:{region}"] if region is not None and Kind.REGION in kinds else []
     return (*regions, *(f"{Kind.CIRCLE}:{circle}" for circle in sorted(circles) if Kind.CIRCLE in kinds))
-
-
-def kind_of(segment: str) -> str:
-    """The part before the colon: `region` of `region:eu`."""
-    return segment.partition(":")[0]
