@@ -38,6 +38,12 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
     return Stage(request.param, tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow a machine is, an act is waited for."""
+    monkeypatch.setattr(moderation, "WAIT_S", 60)
+
+
 def play(stage: Stage, work: Play, **settings: Any) -> None:
     async def run() -> None:
         async with stage.running(**settings) as laurels:

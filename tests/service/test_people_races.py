@@ -14,6 +14,7 @@ from laurels.core.people import Hidden, ProfileChange
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Window
 from laurels.ports import Role
+from laurels.service import moderation
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.moderation import Chosen
@@ -120,7 +121,11 @@ class Crowd:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_happens_at_once_the_ranks_are_those_of_what_counts(tmp_path: Path, seed: int) -> None:
+def test_whatever_happens_at_once_the_ranks_are_those_of_what_counts(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slow a machine is, an act is waited for.
+    monkeypatch.setattr(moderation, "WAIT_S", 60)
     stage = Stage("shared", tmp_path)
 
     async def run() -> None:
