@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,25 +12,17 @@ from laurels.core.instants import SECOND_US
 from laurels.core.people import Hidden, ProfileChange
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Window
-from laurels.ports import Role
-from laurels.service import moderation
-from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.moderation import Chosen
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
 from support.model import ModelBoard
+from support.people import ADMIN, KINDS, differences, held
 from support.services import Stage
 
-ADMIN = Caller(Role.ADMIN, None, "test")
 USERS = [f"user-{number}" for number in range(8)]
-KINDS = ("global", "region", "circle")
 BOARDS = {"sums": Rule.INCREMENT, "bests": Rule.BEST}
 ROUNDS = 40
-
-
-def held(laurels: Laurels, uuid: str) -> Board:
-    return laurels.boards.to_read(ADMIN, uuid)
 
 
 class Crowd:
@@ -121,11 +112,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_happens_at_once_the_ranks_are_those_of_what_counts(
-    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # However slow a machine is, an act is waited for.
-    monkeypatch.setattr(moderation, "WAIT_S", 60)
+def test_whatever_happens_at_once_the_ranks_are_those_of_what_counts(tmp_path: Path, seed: int) -> None:
     stage = Stage("shared", tmp_path)
 
     async def run() -> None:
@@ -161,8 +148,7 @@ def test_whatever_happens_at_once_the_ranks_are_those_of_what_counts(
 
 
 async def check(laurels: Laurels, crowd: Crowd) -> None:
-    wrong: list[Any] = [each async for checked in laurels.verify() for each in checked.differences]
-    assert wrong == []
+    assert await differences(laurels) == []
     for uuid in BOARDS:
         for window in ("all", "daily"):
             for segment in ("global", "region:eu", "region:us", "circle:red", "circle:blue"):

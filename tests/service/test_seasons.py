@@ -1,8 +1,6 @@
 """The life of a period, on both kinds of stores: late scores, the freeze, past periods, rewards, resets by hand."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,27 +17,10 @@ from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import RankState, Submission
+from support.people import ADMIN, DAILY, HOUR, differences, held, play, submit
 from support.services import Stage
 
-HOUR = 3_600 * SECOND_US
 DAY = 24 * HOUR
-ADMIN = Caller(Role.ADMIN, None, "test")
-DAILY = Window("daily")
-
-Play = Callable[[Laurels], Awaitable[None]]
-
-
-@pytest.fixture(params=["embedded", "shared"])
-def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
-    return Stage(request.param, tmp_path)
-
-
-def play(stage: Stage, work: Play, **settings: Any) -> None:
-    async def run() -> None:
-        async with stage.running(**settings) as laurels:
-            await work(laurels)
-
-    asyncio.run(run())
 
 
 async def create(laurels: Laurels, uuid: str = "board", **fields: Any) -> Board:
@@ -49,24 +30,11 @@ async def create(laurels: Laurels, uuid: str = "board", **fields: Any) -> Board:
     return await laurels.boards.create(board, None)
 
 
-def held(laurels: Laurels, uuid: str = "board") -> Board:
-    return laurels.boards.to_read(ADMIN, uuid)
-
-
-async def differences(laurels: Laurels) -> list[Any]:
-    return [each async for checked in laurels.verify() for each in checked.differences]
-
-
 async def pass_days(laurels: Laurels, stage: Stage, days: int) -> None:
     """The jobs run once an hour."""
     for _ in range(days * 24):
         stage.clock.now += HOUR
         await laurels.jobs.run_due()
-
-
-async def submit(laurels: Laurels, *scores: tuple[str, float], uuid: str = "board", **fields: Any) -> None:
-    for user, score in scores:
-        await laurels.submissions.submit(held(laurels, uuid), Submission(user, score, **fields))
 
 
 async def top(laurels: Laurels, uuid: str = "board", **selection: Any) -> list[tuple[int, str, float]]:

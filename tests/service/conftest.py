@@ -1,0 +1,19 @@
+"""Fixtures of the tests that play on both kinds of stores."""
+
+from pathlib import Path
+
+import pytest
+
+from laurels.service import moderation
+from support.services import Stage
+
+
+@pytest.fixture(params=["embedded", "shared"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
+    return Stage(request.param, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow a machine is, an act is waited for."""
+    monkeypatch.setattr(moderation, "WAIT_S", 60)
