@@ -27,9 +27,6 @@ SERVERS = 3
 FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "15"))
 HEALED_WITHIN_S = 10
 
-# httpx leaves a socket to the garbage collector now and then, when a server dies under it.
-pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning")
-
 
 class Chaos:
     """One fault after the other. Each is over, on its own side, before the next one begins."""
