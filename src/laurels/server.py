@@ -85,6 +85,8 @@ class Server:
     def stop(self) -> None:
         """Finish what is in flight, refuse what is new; asked a second time, stop waiting for slow clients."""
         self._uvicorn.force_exit = self._uvicorn.should_exit
+        # Who is cut off then is no fault, and uvicorn would tell of each with a traceback.
+        logging.getLogger("uvicorn.error").disabled = self._uvicorn.force_exit
         self._uvicorn.should_exit = True
 
     def stop_on_signals(self) -> None:

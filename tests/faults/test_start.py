@@ -1,11 +1,14 @@
-"""While the index is being loaded the socket answers, and never with a wrong rank."""
+"""While the index is being loaded the socket answers, and never with a wrong rank; and how a server ends."""
 
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import httpx
 
-from support.running import ADMIN_KEY, RunningServer
+from support.running import ADMIN_KEY, RunningServer, environment, free_port
 
 USERS = 60_000
 TOP = "/api/v1/leaderboards/default/top?limit=3"
@@ -22,6 +25,37 @@ def test_a_server_that_is_loading_says_so(tmp_path: Path) -> None:
         server.start(wait=False)
         refused = watch_until_ready(server, expected)
     assert refused > 0
+
+
+def test_a_second_signal_ends_the_wait_for_a_slow_client_without_a_traceback(tmp_path: Path) -> None:
+    port = free_port()
+    with (tmp_path / "output").open("wb") as output:
+        command = [sys.executable, "-m", "laurels", "serve"]
+        server = subprocess.Popen(command, env=environment(tmp_path, port=str(port)), stdout=output, stderr=output)
+        try:
+            end = time.monotonic() + 60
+            while b"is ready" not in (tmp_path / "output").read_bytes():
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            with socket.create_connection(("127.0.0.1", port)) as slow:
+                slow.sendall(b"PUT /api/v1/leaderboards/default/users/ada HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n")
+                slow.sendall(b"Content-Type: application/json\r\nX-API-Key: " + key_of(tmp_path) + b"\r\n\r\n{")
+                time.sleep(0.5)
+                server.terminate()
+                time.sleep(0.5)
+                assert server.poll() is None
+                server.terminate()
+                assert server.wait(timeout=30) == 0
+        finally:
+            server.kill()
+            server.wait()
+    said = (tmp_path / "output").read_text()
+    assert "Laurels has stopped." in said
+    assert "Traceback" not in said
+
+
+def key_of(folder: Path) -> bytes:
+    return (folder / "admin.key").read_bytes().strip()
 
 
 def watch_until_ready(server: RunningServer, expected: list[dict[str, object]]) -> int:

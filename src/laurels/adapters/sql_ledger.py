@@ -1,7 +1,7 @@
 """What every SQL ledger does in Python: boards as columns, events that came before, a fresh fold."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from laurels.core.board import Board
 from laurels.core.limits import CIRCLES
 from laurels.core.order import Order, Ties
-from laurels.core.people import Hidden, Kind, Profile, ProfileChange, segments_of
+from laurels.core.people import Hidden, Kind, Profile, ProfileChange, hidden_on, segments_of
 from laurels.core.rewards import Reward
 from laurels.core.scores import Rule, Standing, fold
 from laurels.core.windows import Period, PeriodState, Window
@@ -212,11 +212,6 @@ def with_hides(
     for user_id, board_id, how in hides:
         where.setdefault(user_id, {})[board_id] = HIDDEN[how]
     return [(profile, where.get(profile.user_id, {})) for profile in profiles]
-
-
-def hidden_on(board_id: int, hides: Mapping[int, Hidden]) -> Hidden:
-    """Whoever is hidden from all stays so, whatever else was said."""
-    return min((hidden for where, hidden in hides.items() if where in {0, board_id}), default=Hidden.NO)
 
 
 def stale(board: Board) -> Stale:

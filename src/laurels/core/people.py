@@ -1,6 +1,6 @@
 """Players: their profiles, the segments that they are in, and who is hidden."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
 
 from msgspec import UNSET, Struct, UnsetType
@@ -69,6 +69,11 @@ class ProfileChange(Struct, frozen=True):
             # Also if it is the same: an older word on it that comes later changes nothing.
             changed = replace(changed, region=self.region, region_at=max(at, profile.region_at))
         return changed
+
+
+def hidden_on(board_id: int, hides: Mapping[int, Hidden]) -> Hidden:
+    """How a user is hidden on a board (0: on all of them). Who is hidden from all stays so, whatever else was said."""
+    return min((hidden for where, hidden in hides.items() if where in {0, board_id}), default=Hidden.NO)
 
 
 def segments_of(kinds: Iterable[str], region: str | None, circles: Iterable[str]) -> tuple[str, ...]:

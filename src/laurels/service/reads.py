@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from laurels.core.board import Board, Guest, Ranking, RankStyle
 from laurels.core.limits import SLUG_PATTERN
 from laurels.core.order import encode_key
-from laurels.core.people import GLOBAL, Hidden
+from laurels.core.people import GLOBAL, Hidden, hidden_on
 from laurels.core.windows import Period, PeriodState
 from laurels.errors import Invalid, NotFound, Stale, Unavailable
 from laurels.ports import Clock, Distribution, Found, Ledger, Page, Place, Ranks, Row, StoredEvent
@@ -145,8 +145,7 @@ class Reads:
 
     async def is_hidden(self, board: Board, user_id: str, viewer: str | None) -> bool:
         """Whether somebody who looks may not see a user of a board."""
-        hides = await self._ledger.people.hides(board.pod_id, user_id)
-        hidden = min((how for where, how in hides.items() if where in {0, board.id}), default=Hidden.NO)
+        hidden = hidden_on(board.id, await self._ledger.people.hides(board.pod_id, user_id))
         return hidden is Hidden.YES or (hidden is Hidden.SHADOW and viewer != user_id)
 
     async def history(self, board: Board, user_id: str, before_seq: int | None, limit: int) -> list[StoredEvent]:
@@ -283,7 +282,7 @@ def _need_segment(board: Board, segment: str) -> None:
     shown = [each if each == GLOBAL else f"{each}:ID" for each in board.segments]
     raise Invalid(
         "segment_not_available",
-        f"This board has the segments {', '.join(shown)}.",
+        f"This board has the segments {', '.join(shown)}; an ID has letters, digits, '.', '_' and '-'.",
         field="segment",
         rule=f"one of {', '.join(shown)}",
     )

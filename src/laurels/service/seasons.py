@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from laurels.core.board import Board, Status
+from laurels.core.ids import new_event_id
 from laurels.core.instants import to_datetime
 from laurels.core.limits import DAY_US
 from laurels.core.periods import next_period, with_later_end, with_period
@@ -157,7 +158,9 @@ class Seasons:
 
         return self._going_on(await self._boards.update(board, extend), name)
 
-    async def refreeze(self, caller: Caller, board: Board, name: str, reason: str | None, token: str) -> StoredAct:
+    async def refreeze(
+        self, caller: Caller, board: Board, name: str, reason: str | None, token: str | None
+    ) -> StoredAct:
         """Set the final ranks of a period right: as they would be with what counts now. It is begun, and goes on."""
         period = await self.period(board, None, name)
         if period.state is PeriodState.PRUNED:
@@ -169,7 +172,9 @@ class Seasons:
                 "period_not_final", f"The period {period.name!r} has no final ranks that could be set right."
             )
         detail = msgspec.json.encode({"period": period.name}).decode()
-        act = Act(f"refreeze/{token}/{period.name}", "refreeze", caller.key_id, self._clock.now_us(), reason, detail)
+        now = self._clock.now_us()
+        key = f"refreeze/{token or new_event_id(now)}/{period.name}"
+        act = Act(key, "refreeze", caller.key_id, now, reason, detail)
         return await self._freezer.begin_refreeze(board, period, act)
 
     def _going_on(self, board: Board, name: str) -> Period:

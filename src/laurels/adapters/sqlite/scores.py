@@ -12,7 +12,6 @@ from laurels.adapters.sql_ledger import (
     HIDDEN,
     compare,
     digest_of,
-    hidden_on,
     nothing_to_remove,
     read_period,
     read_profile,
@@ -23,7 +22,7 @@ from laurels.adapters.sql_ledger import (
 )
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Ties
-from laurels.core.people import Hidden, Profile
+from laurels.core.people import Hidden, Profile, hidden_on
 from laurels.core.scores import Standing, fold
 from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredAct, StoredEvent
 

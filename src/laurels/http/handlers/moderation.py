@@ -96,8 +96,9 @@ async def post_refreeze(call: Call[NoQuery, ReasonRequest]) -> Answered[ActAnswe
 
     202: it has begun; the act is done when the new ranks stand.
     """
-    token = call.idempotency_key or msgspec.json.encode(call.laurels.clock.now_us()).decode()
-    act = await call.laurels.seasons.refreeze(call.caller, call.board, call.path("period"), call.body.reason, token)
+    act = await call.laurels.seasons.refreeze(
+        call.caller, call.board, call.path("period"), call.body.reason, call.idempotency_key
+    )
     return _begun(call, act)
 
 
