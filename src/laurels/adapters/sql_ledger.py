@@ -12,10 +12,14 @@ from laurels.core.limits import CIRCLES
 from laurels.core.order import Order, Ties
 from laurels.core.people import Hidden, Kind, Profile, ProfileChange, hidden_on, segments_of
 from laurels.core.rewards import Reward
+from laurels.core.schemas import Schema, SchemaState, SchemaTerms
 from laurels.core.scores import Rule, Standing, fold
 from laurels.core.windows import Period, PeriodState, Window
 from laurels.errors import Busy, Conflict, NotFound, Stale
 from laurels.ports import Event, Recorded, Refolded, Row
+
+# The fact that says where the publishing of events has come to.
+PUBLISHED = "published_events"
 
 
 def insert_values(board: Board) -> tuple[Any, ...]:
@@ -46,6 +50,18 @@ def insert_values(board: Board) -> tuple[Any, ...]:
         board.keep_periods_days,
         board.pruned_before,
     )
+
+
+def schema_values(schema: Schema) -> tuple[Any, ...]:
+    """A schema, in the order of the statement `put_schema`."""
+    terms = msgspec.json.encode(schema.terms).decode()
+    return (schema.pod_id, schema.version, schema.state.value, terms, schema.created_at, schema.updated_at)
+
+
+def read_schema(columns: Sequence[Any]) -> Schema:
+    pod_id, version, state, terms, created_at, updated_at = columns
+    decoded = msgspec.json.decode(terms, type=SchemaTerms)
+    return Schema(pod_id, version, SchemaState(state), decoded, created_at, updated_at)
 
 
 def update_values(board: Board) -> tuple[Any, ...]:

@@ -35,6 +35,12 @@ REASON_CHARS = 500
 VOIDED_EVENTS = 1000
 MATCHED_FIELDS = 8
 MATCHED_CHARS = 256
+SCHEMAS = 100
+SCHEMA_VERSION_CHARS = 64
+PATH_CHARS = 200
+PATH_PARTS = 8
+HEADER_CHARS = 100
+DEAD_LETTERS = 500
 OFFSET = 2**53
 
 BODY_BYTES = 64 * 1024
@@ -43,6 +49,8 @@ BATCH_BODY_BYTES = 8 * 1024 * 1024
 RANKS_BODY_BYTES = 2 * 1024 * 1024
 PROFILES_BODY_BYTES = 8 * 1024 * 1024
 VOID_BODY_BYTES = 2 * 1024 * 1024
+# An event as a game wrote it into Kafka.
+RECORD_BYTES = 64 * 1024
 
 DAY_US = 86_400 * SECOND_US
 # An event may be this far ahead of the server's clock, for clocks differ.
@@ -56,4 +64,5 @@ KEY_ID_PATTERN = f"^[0-9a-f]{{12}}{END}"
 DIGEST_PATTERN = f"^[0-9a-f]{{64}}{END}"
 # Boards and pods stand in addresses, topics and file names.
 URL_PATTERN = f"^https?://[^\\s]+{END}"
+PATH_PATTERN = f"^[^.\\u0000-\\u001f]+(\\.[^.\\u0000-\\u001f]+)*{END}"
 SLUG_PATTERN = f"^[A-Za-z0-9][A-Za-z0-9._-]*{END}"

@@ -35,15 +35,18 @@ from laurels.ports.ledger import (
     Row,
     StoredEvent,
 )
+from laurels.ports.letters import Broker, Headers, Inbox, Lane, Letter, Outgoing, Undelivered
 from laurels.ports.outbox import Message, Outbox, Sender, Webhook
 from laurels.ports.people import Act, Erasure, People, StoredAct, Touched
 from laurels.ports.seasons import Final, Grant, Result, Seasons
 from laurels.ports.spool import Spool
+from laurels.ports.streams import Replay, Streams
 
 __all__ = [
     "Act",
     "Applied",
     "BoardChange",
+    "Broker",
     "Change",
     "Clock",
     "Distribution",
@@ -53,15 +56,20 @@ __all__ = [
     "Final",
     "Found",
     "Grant",
+    "Headers",
     "Held",
+    "Inbox",
     "Index",
     "IndexState",
     "JobBook",
     "JobRun",
     "Key",
+    "Lane",
     "Ledger",
+    "Letter",
     "Message",
     "Outbox",
+    "Outgoing",
     "Page",
     "People",
     "Place",
@@ -72,6 +80,7 @@ __all__ = [
     "Recorded",
     "Refill",
     "Refolded",
+    "Replay",
     "Result",
     "Role",
     "Row",
@@ -81,6 +90,8 @@ __all__ = [
     "Standby",
     "StoredAct",
     "StoredEvent",
+    "Streams",
     "Touched",
+    "Undelivered",
     "Webhook",
 ]

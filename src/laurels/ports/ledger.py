@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from laurels.ports.outbox import Outbox
     from laurels.ports.people import Act, People
     from laurels.ports.seasons import Seasons
+    from laurels.ports.streams import Streams
 
 
 class Event(Struct, frozen=True):
@@ -189,6 +190,10 @@ class Ledger(Protocol):
     @property
     def outbox(self) -> "Outbox":
         """What others are to be told."""
+
+    @property
+    def streams(self) -> "Streams":
+        """Schemas of events, replays of dead letters, and what is published."""
 
     @property
     def ranks(self) -> Ranks | None:

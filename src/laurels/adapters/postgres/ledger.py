@@ -13,6 +13,7 @@ from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.ranks import PostgresRanks
 from laurels.adapters.postgres.scores import LAST_SEQ, SQL
 from laurels.adapters.postgres.seasons import PostgresSeasons
+from laurels.adapters.postgres.streams import PostgresStreams
 from laurels.adapters.sql_files import load_migrations
 from laurels.core.board import Board, Ranking
 from laurels.core.windows import Span
@@ -32,6 +33,7 @@ class PostgresLedger:
         self.people = PostgresPeople(self._pool)
         self.jobs = PostgresJobBook(self._pool)
         self.outbox = PostgresOutbox(self._pool)
+        self.streams = PostgresStreams(self._pool)
 
     async def open(self) -> list[str]:
         await self._pool.open()

@@ -11,6 +11,7 @@ from laurels.adapters.sqlite.jobs import SqliteJobBook
 from laurels.adapters.sqlite.outbox import SqliteOutbox
 from laurels.adapters.sqlite.people import SqlitePeople
 from laurels.adapters.sqlite.seasons import SqliteSeasons
+from laurels.adapters.sqlite.streams import SqliteStreams
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board, Ranking
 from laurels.core.windows import Span
@@ -35,6 +36,7 @@ class SqliteLedger:
         self.people = SqlitePeople(self._threads)
         self.jobs = SqliteJobBook(self._threads)
         self.outbox = SqliteOutbox(self._threads)
+        self.streams = SqliteStreams(self._threads)
 
     async def open(self) -> list[str]:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:

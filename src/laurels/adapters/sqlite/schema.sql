@@ -60,6 +60,7 @@ CREATE TABLE periods (
     swept       INTEGER NOT NULL DEFAULT 0,    -- 1: its rows in `scores` are gone, for `finals` stands in their place
     replaces    INTEGER,                       -- the period whose final ranks it sets right
     closed_seq  INTEGER,                       -- the last event that came before it was closed
+    published   INTEGER NOT NULL DEFAULT 0,    -- 1: its end and its rewards were published
     UNIQUE (board_id, name)
 ) STRICT;
 
@@ -67,6 +68,7 @@ CREATE INDEX periods_of_window ON periods (board_id, window_name, start_at);
 CREATE INDEX periods_live ON periods (board_id) WHERE state IN ('open', 'closed');
 CREATE INDEX periods_unswept ON periods (frozen_at) WHERE state = 'frozen' AND swept = 0;
 CREATE INDEX periods_replaced ON periods (replaces) WHERE replaces IS NOT NULL;
+CREATE INDEX periods_unpublished ON periods (id) WHERE state = 'frozen' AND published = 0;
 
 -- Every accepted submission, once. A voided event no longer counts and its id stays taken.
 CREATE TABLE events (
@@ -221,6 +223,26 @@ CREATE TABLE outbox (
 
 CREATE INDEX outbox_due ON outbox (due_at) WHERE delivered_at IS NULL;
 CREATE INDEX outbox_held ON outbox (period_id) WHERE due_at IS NULL;
+
+-- How the events of a pod's games are read. `terms` is JSON.
+CREATE TABLE schemas (
+    pod_id     TEXT NOT NULL REFERENCES pods (pod_id),
+    version    TEXT NOT NULL,
+    state      TEXT NOT NULL,
+    terms      TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    PRIMARY KEY (pod_id, version)
+) STRICT, WITHOUT ROWID;
+
+-- Dead letters that were counted after all, by their partition and offset.
+CREATE TABLE replays (
+    pod_id      TEXT NOT NULL REFERENCES pods (pod_id),
+    place       TEXT NOT NULL,
+    outcome     TEXT NOT NULL,
+    replayed_at INTEGER NOT NULL,
+    PRIMARY KEY (pod_id, place)
+) STRICT, WITHOUT ROWID;
 
 -- What is done now and then: who does it, and what came of the last run.
 CREATE TABLE jobs (

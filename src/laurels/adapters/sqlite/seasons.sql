@@ -93,7 +93,7 @@ WHERE period_id = ? AND place = ? AND reward = ? AND claimed_at IS NULL
 
 -- name: old_events
 SELECT seq, board_id, user_id, score, at, received_at, voided_by IS NOT NULL FROM events
-WHERE seq > ? ORDER BY seq LIMIT ?;
+WHERE seq > ? AND seq < (SELECT max(seq) FROM events) ORDER BY seq LIMIT ?;  -- the last number is not given again
 
 -- name: latest_act
 SELECT max(at) FROM acts

@@ -1,0 +1,216 @@
+"""The Broker: letters out by one producer, letters in by inboxes, and dead letters read where they lie."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from laurels.adapters.kafka.inbox import KafkaInbox, _letter
+from laurels.errors import Invalid, Unavailable
+from laurels.ports import Inbox, Letter, Outgoing, Undelivered
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+CALL_TIMEOUT_S = 10
+SEND_TIMEOUT_MS = 10_000
+READ_TIMEOUT_S = 10
+READ_AT_ONCE = 500
+# So soon the topic of a new pod is noticed.
+METADATA_MS = 3000
+QUEUED_KBYTES = 16 * 1024
+
+
+class KafkaBroker:
+    """`config`: what is passed through to librdkafka. Nothing connects before it is needed."""
+
+    def __init__(self, servers: str, config: dict[str, str]) -> None:
+        self._common: dict[str, Any] = {
+            "bootstrap.servers": servers,
+            "client.id": "laurels",
+            "error_cb": _tell_error,
+            "log_level": 3,
+            **config,
+        }
+        self._producer: Producer | None = None
+        self._made: set[str] = set()
+        # librdkafka calls back from here.
+        self._thread = ThreadPoolExecutor(1, "laurels-kafka-send")
+        self._readers = ThreadPoolExecutor(2, "laurels-kafka-read")
+
+    def open_inbox(self, pattern: str, group: str) -> Inbox:
+        config = self._common | {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "topic.metadata.refresh.interval.ms": METADATA_MS,
+            "metadata.max.age.ms": 3 * METADATA_MS,
+            "queued.max.messages.kbytes": QUEUED_KBYTES,
+        }
+        return KafkaInbox(self._checked(Consumer, config), pattern)
+
+    async def send(self, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
+        return await self._call(self._thread, lambda: self._send(letters))
+
+    async def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        return await self._call(self._readers, lambda: self._bounds(topic))
+
+    async def read(self, topic: str, partition: int, start: int, end: int) -> list[Letter]:
+        return await self._call(self._readers, lambda: self._read(topic, partition, start, end))
+
+    async def ping(self) -> None:
+        await self._call(self._thread, lambda: self._open_producer().list_topics(timeout=CALL_TIMEOUT_S))
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._producer.flush, CALL_TIMEOUT_S)
+        self._thread.shutdown(wait=False)
+        self._readers.shutdown(wait=False)
+
+    # In threads
+
+    @staticmethod
+    async def _call(executor: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, work)
+        except KafkaException as error:
+            raise Unavailable("kafka_unavailable", f"Kafka: {error.args[0].str()}.") from error
+
+    def _checked(self, kind: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> dict[str, Any]:
+        """That a name or value is not known shows when a client is made."""
+        try:
+            made = kind(config)
+        except KafkaException as error:
+            raise Invalid(
+                "wrong_format",
+                f"librdkafka does not take its settings: {error.args[0].str()}.",
+                field="LAURELS_KAFKA_CONFIG",
+            ) from error
+        if hasattr(made, "close"):
+            made.close()
+        return config
+
+    def _open_producer(self) -> Producer:
+        if self._producer is None:
+            config = self._common | {
+                "acks": "all",
+                "enable.idempotence": True,
+                "delivery.timeout.ms": SEND_TIMEOUT_MS,
+                "linger.ms": 5,
+                # The broker knows its own limit.
+                "message.max.bytes": 100_000_000,
+                "topic.metadata.refresh.interval.ms": METADATA_MS,
+            }
+            self._producer = Producer(config)
+        return self._producer
+
+    def _send(self, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
+        producer = self._open_producer()
+        self._make_topics({letter.topic for letter in letters})
+        answers: list[Undelivered | None] = [Undelivered("It was not sent in time.")] * len(letters)
+        for number, letter in enumerate(letters):
+            try:
+                _produce(producer, letter, _note(answers, number))
+            except KafkaException as error:
+                answers[number] = _undelivered(error.args[0])
+        producer.flush(SEND_TIMEOUT_MS / 1000 + 1)
+        return list(answers)
+
+    def _make_topics(self, topics: set[str]) -> None:
+        missing = topics - self._made
+        if not missing:
+            return
+        admin = AdminClient(self._common)
+        there = set(admin.list_topics(timeout=CALL_TIMEOUT_S).topics)
+        wanted = [NewTopic(topic, num_partitions=-1, replication_factor=-1) for topic in sorted(missing - there)]
+        if wanted:
+            for topic, made in admin.create_topics(wanted, request_timeout=CALL_TIMEOUT_S).items():
+                try:
+                    made.result(CALL_TIMEOUT_S)
+                    log.info("topic_made", topic=topic)
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                        raise
+        self._made |= missing
+
+    def _reader(self) -> Consumer:
+        # It is in no group: its name is never used.
+        return Consumer(self._common | {"group.id": "laurels-reader", "enable.auto.commit": False})
+
+    def _bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        consumer = self._reader()
+        try:
+            found = consumer.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic]
+            if found.error is not None:
+                if found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    return {}
+                raise KafkaException(found.error)
+            bounds = {}
+            for partition in found.partitions:
+                asked = TopicPartition(topic, partition)
+                bounds[partition] = consumer.get_watermark_offsets(asked, timeout=CALL_TIMEOUT_S) or (0, 0)
+            return bounds
+        finally:
+            consumer.close()
+
+    def _read(self, topic: str, partition: int, start: int, end: int) -> list[Letter]:
+        consumer = self._reader()
+        letters: list[Letter] = []
+        give_up_at = time.monotonic() + READ_TIMEOUT_S
+        try:
+            consumer.assign([TopicPartition(topic, partition, start)])
+            while start < end:
+                for message in consumer.consume(min(READ_AT_ONCE, end - start), 0.2):
+                    error = message.error()
+                    if error is not None:
+                        raise KafkaException(error)
+                    letter = _letter(message)
+                    start = letter.offset + 1
+                    if letter.offset < end:
+                        letters.append(letter)
+                (position,) = consumer.position([TopicPartition(topic, partition)])
+                # Offsets that hold nothing, such as those of transactions, are passed over.
+                start = max(start, position.offset)
+                if time.monotonic() > give_up_at:
+                    raise Unavailable("kafka_unavailable", f"{topic} could not be read within {READ_TIMEOUT_S} s.")
+            return letters
+        finally:
+            consumer.close()
+
+
+def _produce(producer: Producer, letter: Outgoing, note: Callable[[KafkaError | None, Message], None]) -> None:
+    while True:
+        try:
+            producer.produce(
+                letter.topic, letter.value, letter.key, on_delivery=note, headers=list(letter.headers)
+            )
+        except BufferError:
+            # The queue of the client is full: let some go first.
+            producer.poll(0.1)
+        else:
+            producer.poll(0)
+            return
+
+
+def _note(answers: list[Undelivered | None], number: int) -> Callable[[KafkaError | None, Message], None]:
+    def note(error: KafkaError | None, _message: Message) -> None:
+        answers[number] = None if error is None else _undelivered(error)
+
+    return note
+
+
+def _undelivered(error: KafkaError) -> Undelivered:
+    return Undelivered(error.str(), too_large=error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+
+
+def _tell_error(error: KafkaError) -> None:
+    """librdkafka tries again by itself; whoever waits is told by a timeout."""
+    log.warning("kafka", reason=error.str())

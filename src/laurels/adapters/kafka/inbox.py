@@ -1,0 +1,172 @@
+"""The Inbox on a consumer of librdkafka, which belongs to one thread of its own."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import structlog
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from laurels.errors import Unavailable
+from laurels.ports import Lane, Letter
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+HOLD_S = 0.05
+# What a commit is answered with when the partition is another member's by now: who has it goes on from where the group
+# last committed, and what it reads again is not counted again.
+NOT_OURS = {
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001 - that is its name
+    KafkaError._NO_OFFSET,  # noqa: SLF001
+    KafkaError._STATE,  # noqa: SLF001
+}
+
+
+class KafkaInbox:
+    def __init__(self, config: dict[str, Any], pattern: str) -> None:
+        self._config = config
+        self._pattern = pattern
+        self._thread = ThreadPoolExecutor(1, "laurels-kafka-inbox")
+        self._consumer: Consumer | None = None
+        self._held: list[TopicPartition] = []
+        # What came between two takes, when partitions were assigned anew.
+        self._early: list[Message] = []
+        self._closed = False
+
+    async def take(self, limit: int, wait_s: float) -> list[Letter]:
+        return await self._run(lambda consumer: self._take(consumer, limit, wait_s))
+
+    async def hold(self) -> None:
+        await self._run(self._hold)
+
+    async def commit(self, offsets: Mapping[Lane, int]) -> None:
+        wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        await self._run(lambda consumer: _commit(consumer, wanted))
+
+    async def lag(self) -> dict[str, int]:
+        return await self._run(_lag)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        self._thread.shutdown(wait=False)
+
+    # In the thread
+
+    async def _run(self, work: Callable[[Consumer], T]) -> T:
+        def run() -> T:
+            if self._closed:
+                raise Unavailable("stopping", "The consumer is closed.")
+            if self._consumer is None:
+                self._consumer = Consumer(self._config)
+                self._consumer.subscribe([self._pattern], on_assign=_tell("assigned"), on_revoke=_tell("revoked"))
+            return work(self._consumer)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+        except KafkaException as error:
+            raise Unavailable("kafka_unavailable", f"Kafka: {error.args[0].str()}.") from error
+
+    def _take(self, consumer: Consumer, limit: int, wait_s: float) -> list[Letter]:
+        if self._held:
+            consumer.resume(_still_assigned(consumer, self._held))
+            self._held = []
+        messages, self._early = self._early, []
+        if not messages:
+            # The first may be waited for; what came with it is there already.
+            first = consumer.poll(wait_s)
+            if first is None:
+                return []
+            messages.append(first)
+        if len(messages) < limit:
+            messages += consumer.consume(limit - len(messages), 0)
+        return [_letter(message) for message in messages if _is_good(message)]
+
+    def _hold(self, consumer: Consumer) -> None:
+        assigned = consumer.assignment()
+        if assigned:
+            consumer.pause(assigned)
+            self._held = assigned
+        # Who does not poll is taken for dead.
+        message = consumer.poll(HOLD_S)
+        if message is not None:
+            self._early.append(message)
+
+    def _close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+
+def _is_good(message: Message) -> bool:
+    error = message.error()
+    if error is None:
+        return True
+    if error.fatal():
+        raise KafkaException(error)
+    log.warning("kafka_consumer", reason=error.str())
+    return False
+
+
+def _letter(message: Message) -> Letter:
+    kind, millis = message.timestamp()
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None and partition is not None and offset is not None, "a record that was read has them"  # noqa: PT018
+    return Letter(
+        topic,
+        partition,
+        offset,
+        _as_bytes(message.key()),
+        _as_bytes(message.value()),
+        tuple((name, _as_bytes(value)) for name, value in message.headers() or ()),
+        0 if kind == TIMESTAMP_NOT_AVAILABLE else millis * 1000,
+    )
+
+
+def _as_bytes(value: Any) -> bytes | None:
+    return value if value is None or isinstance(value, bytes) else str(value).encode()
+
+
+def _commit(consumer: Consumer, wanted: list[TopicPartition]) -> None:
+    try:
+        answers = consumer.commit(offsets=wanted, asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() not in NOT_OURS:
+            raise
+        log.info("offsets_not_ours", reason=error.args[0].str())
+        return
+    for each in answers or ():
+        if each.error is not None and each.error.code() not in NOT_OURS:
+            raise KafkaException(each.error)
+
+
+def _lag(consumer: Consumer) -> dict[str, int]:
+    waiting: dict[str, int] = {}
+    for each in consumer.position(consumer.assignment()):
+        # As the last fetch told: costs no call.
+        bounds = consumer.get_watermark_offsets(each, cached=True)
+        low, high = bounds or (0, 0)
+        if high >= 0:
+            waiting[each.topic] = waiting.get(each.topic, 0) + max(0, high - max(each.offset, low))
+    return waiting
+
+
+def _still_assigned(consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    assigned = {(each.topic, each.partition) for each in consumer.assignment()}
+    return [each for each in partitions if (each.topic, each.partition) in assigned]
+
+
+def _tell(what: str) -> Callable[[Consumer, list[TopicPartition]], None]:
+    def tell(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        log.info(f"partitions_{what}", partitions=[f"{each.topic}/{each.partition}" for each in partitions])
+
+    return tell

@@ -1,0 +1,88 @@
+"""The Streams in PostgreSQL."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from laurels.adapters.postgres.pool import Connection, PostgresPool
+from laurels.adapters.postgres.registry import need_pod
+from laurels.adapters.postgres.scores import SQL as SCORES
+from laurels.adapters.postgres.scores import read_events
+from laurels.adapters.sql_files import load_queries
+from laurels.adapters.sql_ledger import PUBLISHED, read_period, read_schema, schema_values
+from laurels.core.schemas import Schema
+from laurels.core.windows import Period
+from laurels.ports import Replay, StoredEvent
+
+SQL = load_queries("laurels.adapters.postgres", "streams.sql")
+
+
+class PostgresStreams:
+    def __init__(self, pool: PostgresPool) -> None:
+        self._pool = pool
+
+    async def schemas(self) -> list[Schema]:
+        return [read_schema(tuple(columns)) for columns in await self._pool.read(lambda c: c.fetch(SQL["schemas"]))]
+
+    async def put_schema(self, schema: Schema) -> Schema:
+        async def put(connection: Connection) -> Schema:
+            await need_pod(connection, schema.pod_id)
+            created_at = await connection.fetchval(SQL["put_schema"], *schema_values(schema))
+            await connection.execute(SCORES["registry_changed"])
+            return replace(schema, created_at=created_at)
+
+        return await self._pool.write(put, repeat=True)
+
+    async def delete_schema(self, pod_id: str, version: str) -> bool:
+        async def delete(connection: Connection) -> bool:
+            await connection.execute(SCORES["registry_changed"])
+            return await connection.fetchval(SQL["delete_schema"], pod_id, version) is not None
+
+        return await self._pool.write(delete, repeat=False)
+
+    async def replays(self, pod_id: str, places: Sequence[str]) -> list[Replay]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["replays"], pod_id, list(places)))
+        return [Replay(*columns) for columns in found]
+
+    async def note_replays(self, pod_id: str, replays: Sequence[Replay]) -> None:
+        columns = ([r.place for r in replays], [r.outcome for r in replays], [r.replayed_at for r in replays])
+        await self._pool.write(lambda c: c.execute(SQL["note_replays"], pod_id, *columns), repeat=True, statements=1)
+
+    async def begin_publishing(self) -> str:
+        """A cursor is a transaction and an event. One beyond all transactions is of another database, of which this
+        is a copy: then it begins anew.
+        """
+
+        async def begin(connection: Connection) -> str:
+            found = await connection.fetchval(SQL["published_up_to"], PUBLISHED)
+            oldest = int(await connection.fetchval(SQL["oldest_xact"]))
+            if found is not None and _parse(found)[0] <= oldest:
+                return str(found)
+            cursor = f"{oldest - 1}.0"
+            await connection.execute(SQL["note_published"] if found else SQL["note_begun"], PUBLISHED, cursor)
+            await connection.execute(SQL["publish_no_past"])
+            return cursor
+
+        return await self._pool.write(begin, repeat=True)
+
+    async def accepted_after(self, cursor: str, limit: int) -> tuple[list[tuple[int, StoredEvent]], str]:
+        """Only what is older than every transaction that goes on: nothing can come before it any more."""
+        found = await self._pool.read(lambda c: c.fetch(SQL["accepted_after"], *_parse(cursor), limit))
+        events = read_events(tuple(columns)[2:] for columns in found)
+        boards = [columns[1] for columns in found]
+        return list(zip(boards, events, strict=True)), f"{found[-1][0]}.{events[-1].seq}" if found else cursor
+
+    async def note_published(self, cursor: str) -> None:
+        await self._pool.write(lambda c: c.execute(SQL["note_published"], PUBLISHED, cursor), repeat=True, statements=1)
+
+    async def unpublished_periods(self, limit: int) -> list[tuple[int, Period]]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["unpublished_periods"], limit))
+        return [(board_id, read_period(columns)) for board_id, *columns in found]
+
+    async def period_published(self, period_id: int) -> None:
+        await self._pool.write(lambda c: c.execute(SQL["period_published"], period_id), repeat=True, statements=1)
+
+
+def _parse(cursor: str) -> tuple[int, int]:
+    xact, _, seq = cursor.partition(".")
+    return int(xact), int(seq)

@@ -1,0 +1,84 @@
+"""The Streams in SQLite."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from laurels.adapters.sql_files import load_queries
+from laurels.adapters.sql_ledger import PUBLISHED, read_period, read_schema, schema_values
+from laurels.adapters.sqlite.registry import need_pod
+from laurels.adapters.sqlite.scores import SQL as SCORES
+from laurels.adapters.sqlite.scores import read_events
+from laurels.adapters.sqlite.seasons import SQL as SEASONS
+from laurels.adapters.sqlite.threads import SqliteThreads
+from laurels.core.schemas import Schema
+from laurels.core.windows import Period
+from laurels.ports import Replay, StoredEvent
+
+SQL = load_queries("laurels.adapters.sqlite", "streams.sql")
+
+
+class SqliteStreams:
+    def __init__(self, threads: SqliteThreads) -> None:
+        self._threads = threads
+
+    async def schemas(self) -> list[Schema]:
+        return [
+            read_schema(columns) for columns in await self._threads.read(lambda c: c.execute(SQL["schemas"]).fetchall())
+        ]
+
+    async def put_schema(self, schema: Schema) -> Schema:
+        def put(connection: sqlite3.Connection) -> Schema:
+            need_pod(connection, schema.pod_id)
+            (created_at,) = connection.execute(SQL["put_schema"], schema_values(schema)).fetchone()
+            connection.execute(SCORES["registry_changed"])
+            return replace(schema, created_at=created_at)
+
+        return await self._threads.write(put)
+
+    async def delete_schema(self, pod_id: str, version: str) -> bool:
+        def delete(connection: sqlite3.Connection) -> bool:
+            connection.execute(SCORES["registry_changed"])
+            return bool(connection.execute(SQL["delete_schema"], (pod_id, version)).rowcount)
+
+        return await self._threads.write(delete)
+
+    async def replays(self, pod_id: str, places: Sequence[str]) -> list[Replay]:
+        asked = (pod_id, json.dumps(list(places)))
+        found = await self._threads.read(lambda c: c.execute(SQL["replays"], asked).fetchall())
+        return [Replay(*columns) for columns in found]
+
+    async def note_replays(self, pod_id: str, replays: Sequence[Replay]) -> None:
+        rows = [(pod_id, each.place, each.outcome, each.replayed_at) for each in replays]
+        await self._threads.write(lambda c: c.executemany(SQL["note_replay"], rows))
+
+    async def begin_publishing(self) -> str:
+        def begin(connection: sqlite3.Connection) -> str:
+            found = connection.execute(SEASONS["find_fact"], (PUBLISHED,)).fetchone()
+            if found is not None:
+                return str(found[0])
+            cursor = str(connection.execute(SQL["last_event"]).fetchone()[0])
+            connection.execute(SQL["publish_no_past"])
+            connection.execute(SEASONS["put_fact"], (PUBLISHED, cursor))
+            return cursor
+
+        return await self._threads.write(begin)
+
+    async def accepted_after(self, cursor: str, limit: int) -> tuple[list[tuple[int, StoredEvent]], str]:
+        """There is one writer, so the order of arrival is that of commits."""
+        found = await self._threads.read(lambda c: c.execute(SQL["accepted_after"], (int(cursor), limit)).fetchall())
+        events = read_events(columns[1:] for columns in found)
+        boards = [columns[0] for columns in found]
+        return list(zip(boards, events, strict=True)), str(events[-1].seq) if events else cursor
+
+    async def note_published(self, cursor: str) -> None:
+        await self._threads.write(lambda c: c.execute(SEASONS["put_fact"], (PUBLISHED, cursor)))
+
+    async def unpublished_periods(self, limit: int) -> list[tuple[int, Period]]:
+        found = await self._threads.read(lambda c: c.execute(SQL["unpublished_periods"], (limit,)).fetchall())
+        return [(board_id, read_period(columns)) for board_id, *columns in found]
+
+    async def period_published(self, period_id: int) -> None:
+        await self._threads.write(lambda c: c.execute(SQL["period_published"], (period_id,)))

@@ -1,0 +1,36 @@
+-- Statements about events from Kafka and for it.
+
+-- name: schemas
+SELECT pod_id, version, state, terms, created_at, updated_at FROM schemas ORDER BY created_at DESC, version DESC;
+
+-- name: put_schema
+INSERT INTO schemas (pod_id, version, state, terms, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (pod_id, version) DO UPDATE SET
+    state = excluded.state, terms = excluded.terms, updated_at = excluded.updated_at
+RETURNING created_at;
+
+-- name: delete_schema
+DELETE FROM schemas WHERE pod_id = ? AND version = ?;
+
+-- name: replays
+SELECT place, outcome, replayed_at FROM replays WHERE pod_id = ? AND place IN (SELECT value FROM json_each(?));
+
+-- name: note_replay
+INSERT INTO replays (pod_id, place, outcome, replayed_at) VALUES (?, ?, ?, ?) ON CONFLICT (pod_id, place) DO NOTHING;
+
+-- name: last_event
+SELECT coalesce(max(seq), 0) FROM events;
+
+-- name: accepted_after
+SELECT board_id, seq, event_id, user_id, score, at, received_at, 0, metadata, stamped FROM events
+WHERE seq > ? AND voided_by IS NULL ORDER BY seq LIMIT ?;
+
+-- name: unpublished_periods
+SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+WHERE state = 'frozen' AND published = 0 ORDER BY id LIMIT ?;
+
+-- name: period_published
+UPDATE periods SET published = 1 WHERE id = ?;
+
+-- name: publish_no_past
+UPDATE periods SET published = 1 WHERE state = 'frozen' AND published = 0;

@@ -1,0 +1,61 @@
+"""The part of the ledger that is about events from other systems and for them: schemas, replays, what is published."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from laurels.core.schemas import Schema
+from laurels.core.windows import Period
+from laurels.ports.ledger import StoredEvent
+
+
+class Replay(Struct, frozen=True):
+    """A dead letter that was counted after all. `place`: its partition and offset."""
+
+    place: str
+    outcome: str
+    replayed_at: int
+
+
+class Streams(Protocol):
+    # Schemas
+
+    async def schemas(self) -> list[Schema]:
+        """All, of all pods, the last made first."""
+
+    async def put_schema(self, schema: Schema) -> Schema:
+        """Make or replace a version of a pod's schema; gives it as stored. NotFound if there is no such pod.
+
+        When it was made stays. Counts as a change of the registry.
+        """
+
+    async def delete_schema(self, pod_id: str, version: str) -> bool:
+        """False if there was none."""
+
+    # Dead letters
+
+    async def replays(self, pod_id: str, places: Sequence[str]) -> list[Replay]:
+        """Those of some dead letters that were replayed."""
+
+    async def note_replays(self, pod_id: str, replays: Sequence[Replay]) -> None:
+        """The first note of each stays."""
+
+    # What is published
+
+    async def begin_publishing(self) -> str:
+        """Where the publishing of accepted events has come to. The first time it begins now: the past is not told."""
+
+    async def accepted_after(self, cursor: str, limit: int) -> tuple[list[tuple[int, StoredEvent]], str]:
+        """The next accepted events with their board ids, voided ones left out, and where to go on.
+
+        Each event that was committed is given once, however its transaction was overtaken by others.
+        """
+
+    async def note_published(self, cursor: str) -> None:
+        """All up to here was published."""
+
+    async def unpublished_periods(self, limit: int) -> list[tuple[int, Period]]:
+        """Frozen periods whose end was not published yet, with their board ids."""
+
+    async def period_published(self, period_id: int) -> None: ...

@@ -1,0 +1,1 @@
+"""Scores out of Kafka: schemas, the transformer, the consumer and dead letters."""

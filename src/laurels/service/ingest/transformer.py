@@ -1,0 +1,237 @@
+"""From an event as a game wrote it to a score. Pure: the same event and schema give the same score, or the same error.
+
+What no mapping takes stays as metadata. Errors name the field at fault as the event spells it.
+"""
+
+import re
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from laurels.core import limits
+from laurels.core.instants import LAST_US, to_datetime, to_us
+from laurels.core.schemas import Schema, ScoreType, TimestampFormat, Where
+from laurels.errors import Invalid, LaurelsError, Malformed, TooLarge
+from laurels.ports import Headers, Letter
+from laurels.service.submit import Submission, exact_score
+
+EVENT_TYPE = "SCORE_UPDATE"
+_ID = re.compile(limits.ID_PATTERN)
+_SLUG = re.compile(limits.SLUG_PATTERN)
+_UNITS = {TimestampFormat.EPOCH_MILLIS: 1000, TimestampFormat.EPOCH_SECONDS: 1_000_000}
+_MISSING = object()
+
+Event = dict[str, Any]
+Path = tuple[str, ...]
+
+
+class Transformed(Struct, frozen=True):
+    uuid: str
+    submission: Submission
+
+
+def read_event(value: bytes | None) -> Event:
+    """The JSON object that a record holds."""
+    if not value:
+        raise Malformed("invalid_json", "The record is empty: it must hold a JSON object.", rule="JSON in UTF-8")
+    if len(value) > limits.RECORD_BYTES:
+        raise TooLarge(
+            "record_too_large",
+            f"The record has {len(value)} bytes; at most {limits.RECORD_BYTES} are read.",
+            rule=f"<= {limits.RECORD_BYTES} bytes",
+        )
+    try:
+        event = msgspec.json.decode(value)
+    except RecursionError:
+        raise Malformed("invalid_json", "The record nests too deeply.", rule="JSON in UTF-8") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Malformed("invalid_json", f"The record is not JSON: {error}.", rule="JSON in UTF-8") from None
+    if not isinstance(event, dict):
+        raise Malformed("not_an_object", "The record must hold a JSON object.", rule="a JSON object")
+    return event
+
+
+def look_up(where: Where, event: Event, headers: Headers) -> Any:
+    """What stands there; None if nothing does."""
+    if where.header is not None:
+        value = dict(headers).get(where.header)
+        return None if value is None else value.decode("utf-8", "replace")
+    assert where.field is not None, "one of the two is given"
+    found = _find(event, tuple(where.field.split(".")))
+    return None if found is _MISSING else found
+
+
+class Transformer:
+    """A schema, made ready."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        terms = schema.terms
+        mappings = terms.field_mappings
+        self._user_id = _split(mappings.user_id)
+        self._score = _split(mappings.score)
+        self._uuid = _split(mappings.uuid)
+        self._timestamp = None if mappings.timestamp is None else _split(mappings.timestamp)
+        self._region = None if mappings.region is None else _split(mappings.region)
+        self._to_us = _from_iso if terms.timestamp_format is TimestampFormat.ISO_8601 else _from_epoch
+        self._unit = _UNITS.get(terms.timestamp_format, 1)
+        self._event_id = terms.event_id_from
+        # What is told otherwise is not metadata as well.
+        told = [where.field for where in (terms.event_id_from, terms.version_from) if where and where.field]
+        paths = [self._user_id, self._score, self._uuid, *map(_split, told)]
+        paths += [path for path in (self._timestamp, self._region) if path is not None]
+        self._mapped = sorted(set(paths), key=len)
+
+    def transform(self, event: Event, letter: Letter) -> Transformed:
+        """A score out of an event, of which only the metadata are left afterwards."""
+        user_id = _text(event, self._user_id, "userId", _ID, limits.USER_ID_CHARS)
+        uuid = _text(event, self._uuid, "UUID", _SLUG, limits.BOARD_UUID_CHARS)
+        score = self._read_score(event)
+        at = letter.at
+        if self._timestamp is not None:
+            at = self._to_us(_need(event, self._timestamp, "timestamp"), ".".join(self._timestamp), self._unit)
+        region = None
+        if self._region is not None and _is_there(_find(event, self._region)):
+            region = _text(event, self._region, "region", _SLUG, limits.REGION_CHARS)
+        event_id = (
+            letter.place if self._event_id is None else self._read_event_id(self._event_id, event, letter.headers)
+        )
+        for path in self._mapped:
+            _remove(event, path)
+        return Transformed(
+            uuid, Submission(user_id, score, at=at, event_id=event_id, metadata=event or None, region=region)
+        )
+
+    def _read_score(self, event: Event) -> float:
+        value = _need(event, self._score, "score")
+        field = ".".join(self._score)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        whole = self.schema.terms.score_type is ScoreType.INTEGER
+        if not is_number or (whole and isinstance(value, float) and not value.is_integer()):
+            kind = "a whole number" if whole else "a number"
+            raise Invalid(
+                "invalid_score", f"{field} (score) must be {kind}, and is {_show(value)}.", field=field, rule=kind
+            )
+        try:
+            return exact_score(value, field)
+        except Invalid as error:
+            raise Invalid("invalid_score", error.message, field=field, rule=error.rule) from None
+
+    def _read_event_id(self, where: Where, event: Event, headers: Headers) -> str:
+        field = where.field or f"header {where.header}"
+        value = look_up(where, event, headers)
+        if value is None:
+            raise Invalid("schema_mismatch", f"{field} (eventId) is missing.", field=field, rule="required")
+        return _check_text(value, field, "eventId", _ID, limits.EVENT_ID_CHARS)
+
+
+def show_common(pod_id: str, transformed: Transformed) -> dict[str, Any]:
+    """The score in the shape that all events have once they are read."""
+    submission = transformed.submission
+    assert submission.at is not None, "a record has a time"
+    at = to_datetime(submission.at)
+    timespec = "microseconds" if at.microsecond % 1000 else "milliseconds"
+    shown: dict[str, Any] = {
+        "eventId": submission.event_id,
+        "eventType": EVENT_TYPE,
+        "podId": pod_id,
+        "UUID": transformed.uuid,
+        "userId": submission.user_id,
+        "score": submission.score,
+        "timestamp": at.isoformat(timespec=timespec).replace("+00:00", "Z"),
+        "metadata": submission.metadata or {},
+    }
+    return shown if submission.region is None else shown | {"region": submission.region}
+
+
+def _split(path: str) -> Path:
+    return tuple(path.split("."))
+
+
+def _find(event: Any, path: Path) -> Any:
+    for part in path:
+        if not isinstance(event, dict):
+            return _MISSING
+        event = event.get(part, _MISSING)
+    return event
+
+
+def _is_there(value: Any) -> bool:
+    return value is not _MISSING and value is not None
+
+
+def _need(event: Event, path: Path, what: str) -> Any:
+    value = _find(event, path)
+    if not _is_there(value):
+        field = ".".join(path)
+        raise Invalid("schema_mismatch", f"{field} ({what}) is missing.", field=field, rule="required")
+    return value
+
+
+def _remove(event: Event, path: Path) -> None:
+    """Objects that have nothing left go, too."""
+    name, *rest = path
+    if not rest:
+        event.pop(name, None)
+        return
+    inner = event.get(name)
+    if isinstance(inner, dict):
+        _remove(inner, tuple(rest))
+        if not inner:
+            del event[name]
+
+
+def _text(event: Event, path: Path, what: str, pattern: re.Pattern[str], longest: int) -> str:
+    return _check_text(_need(event, path, what), ".".join(path), what, pattern, longest)
+
+
+def _check_text(value: Any, field: str, what: str, pattern: re.Pattern[str], longest: int) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise Invalid(
+            "schema_mismatch", f"{field} ({what}) must be a text, and is {_show(value)}.", field=field, rule="a text"
+        )
+    if not 1 <= len(value) <= longest:
+        raise Invalid(
+            "wrong_length",
+            f"{field} ({what}) must have 1 to {longest} characters, and has {len(value)}.",
+            field=field,
+            rule=f"1..{longest} characters",
+        )
+    if pattern.match(value) is None:
+        rule = "no control characters" if pattern is _ID else "letters, digits, '.', '_' and '-'"
+        raise Invalid("wrong_format", f"{field} ({what}) must have {rule}.", field=field, rule=rule)
+    return value
+
+
+def _from_iso(value: Any, field: str, _unit: int) -> int:
+    try:
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is not None:
+            return to_us(moment)
+    except (ValueError, TypeError, OverflowError):
+        pass
+    raise _bad_time(value, field, "ISO 8601 with a zone, such as 2024-01-15T10:30:00Z")
+
+
+def _from_epoch(value: Any, field: str, unit: int) -> int:
+    rule = "milliseconds since 1970" if unit == _UNITS[TimestampFormat.EPOCH_MILLIS] else "seconds since 1970"
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value * unit <= LAST_US:
+        return int(Decimal(repr(value)) * unit)
+    raise _bad_time(value, field, f"a number of {rule}")
+
+
+def _bad_time(value: Any, field: str, rule: str) -> LaurelsError:
+    return Invalid(
+        "invalid_timestamp", f"{field} (timestamp) must be {rule}, and is {_show(value)}.", field=field, rule=rule
+    )
+
+
+def _show(value: Any) -> str:
+    """A value as JSON, in a few characters."""
+    text = msgspec.json.encode(value).decode() if not isinstance(value, int) else str(value)[:64]
+    return text if len(text) <= 60 else f"{text[:60]}…"
