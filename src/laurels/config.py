@@ -47,6 +47,13 @@ SETTINGS = {
             "index", "memory://", "Where ranks are kept: memory://, redis://, redis+sentinel://, redis+cluster://."
         ),
         Setting("spool", None, "Folder that keeps writes while PostgreSQL can't be reached. Default: refuse them."),
+        Setting("kafka", None, "Kafka's brokers, HOST:PORT,HOST:PORT. Default: none."),
+        Setting("kafka_config", None, "File of librdkafka settings (SASL, TLS), NAME=VALUE lines, passed through."),
+        Setting("kafka_group", "laurels", "The consumer group that the servers of one ledger share."),
+        Setting("ingest", 0, "1: take scores from Kafka as well (serve --ingest).", 0, 1),
+        Setting("ingest_batch", 1000, "How many Kafka records are counted together at most.", 1, 100_000),
+        Setting("ingest_port", 8081, "Port of `laurels ingest` for its health and metrics; 0: a free one.", 0, 65535),
+        Setting("dead_letter_alert_percent", 5, "Share of a pod's records above which an alert is raised.", 0, 100),
         Setting("workers", 1, "Server processes; more than one needs a shared index.", 1, 64),
         Setting("admin_key", None, "The admin key. Default: made at the first start, kept in <data-dir>/admin.key"),
         Setting("fd", None, "Listen on this socket that was inherited, not on host and port."),
@@ -81,6 +88,13 @@ class Settings:
     ledger: str
     index: str
     spool: Path | None
+    kafka: str | None
+    kafka_config: Path | None
+    kafka_group: str
+    ingest: int
+    ingest_batch: int
+    ingest_port: int
+    dead_letter_alert_percent: int
     workers: int
     admin_key: str | None
     fd: int | None
@@ -130,7 +144,8 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] = os.
             value, source = environment.get(setting.variable) or setting.default, setting.variable
         values[setting.name] = _check(setting, source, value)
     values["data_dir"] = Path(values["data_dir"])
-    values["spool"] = Path(values["spool"]) if values["spool"] else None
+    for name in ("spool", "kafka_config"):
+        values[name] = Path(values[name]) if values[name] else None
     values["fd"] = int(values["fd"]) if values["fd"] else None
     values["ledger"] = values["ledger"] or f"sqlite:///{values['data_dir'] / 'laurels.db'}"
     settings = Settings(**values)
@@ -240,6 +255,12 @@ def _check_together(settings: Settings) -> None:
             "wrong_format",
             "A spool keeps writes while PostgreSQL can't be reached. A SQLite ledger is on this disk: it needs none.",
             field="LAURELS_SPOOL",
+        )
+    if settings.ingest and settings.kafka is None:
+        raise Invalid(
+            "missing_field",
+            "To take scores from Kafka its brokers must be named: set LAURELS_KAFKA (--kafka) to HOST:PORT.",
+            field="LAURELS_KAFKA",
         )
     if settings.workers > 1 and in_memory:
         raise Invalid(

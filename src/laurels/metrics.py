@@ -26,6 +26,24 @@ BUILDS = Counter("laurels_builds", "Rankings that were built anew from the ledge
 SPOOLED = Counter("laurels_spooled_events", "Events kept on the local disk, for the ledger could not be reached.")
 SPOOL = Gauge("laurels_spool_events", "Events that wait on the local disk.", multiprocess_mode="livesum")
 
+INGESTED = Counter("laurels_ingested_records", "Records read from Kafka, by what became of them.", ["pod", "outcome"])
+DEAD_LETTERS = Counter("laurels_dead_letters", "Records that could not be counted, by reason.", ["pod", "code"])
+DEAD_LETTER_ALERT = Gauge(
+    "laurels_dead_letter_alert",
+    "1: more than the allowed share of a pod's records became dead letters in the last minute.",
+    ["pod"],
+    multiprocess_mode="livemax",
+)
+INGEST_LAG = Gauge(
+    "laurels_ingest_lag_records", "Records of a pod that wait in Kafka.", ["pod"], multiprocess_mode="livesum"
+)
+INGEST_STOPPED = Gauge(
+    "laurels_ingest_stopped",
+    "1: nothing is read from Kafka, for what was read can't be stored, or Kafka can't be reached.",
+    multiprocess_mode="livemax",
+)
+PUBLISHED = Counter("laurels_published_messages", "Messages published to Kafka, by kind.", ["kind"])
+
 FROZEN_PERIODS = Counter("laurels_frozen_periods", "Periods whose final ranks were written.")
 GRANTS = Counter("laurels_granted_rewards", "Rewards that were granted.")
 DELIVERED = Counter("laurels_webhook_deliveries", "Messages sent to webhooks, by what came of it.", ["outcome"])

@@ -31,14 +31,22 @@ BACKLOG = 2048
 class Server:
     """`ready` is called once everything is loaded; until then reads and writes are answered with 503."""
 
-    def __init__(self, settings: Settings, admin_key: str, progress: Progress, ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        admin_key: str,
+        progress: Progress,
+        ready: Callable[[], None],
+        *,
+        probes_only: bool = False,
+    ) -> None:
         self._laurels, self._announce = build_laurels(settings, admin_key)
         self._is_shared = settings.is_shared
         self._progress = progress
         self._ready = ready
         self._uvicorn = _QuietServer(
             uvicorn.Config(
-                build_app(self._laurels, self._lifespan),
+                build_app(self._laurels, self._lifespan, probes_only=probes_only),
                 loop="uvloop",
                 http=BoundedProtocol,
                 ws="none",

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from laurels.adapters.file_lock import holder_address
 from laurels.adapters.file_spool import FileSpool
 from laurels.adapters.http_sender import HttpSender
+from laurels.adapters.kafka import KafkaBroker, read_client_config
 from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.postgres import PostgresLedger
@@ -12,8 +13,8 @@ from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
 from laurels.config import Settings
-from laurels.ports import Feed, Index, Ledger
-from laurels.service.laurels import Laurels
+from laurels.ports import Broker, Feed, Index, Ledger
+from laurels.service.laurels import Ingest, Laurels
 
 Announce = Callable[[str], None]
 
@@ -37,6 +38,9 @@ def build_laurels(settings: Settings, admin_key: str) -> tuple[Laurels, Announce
         SystemClock(),
         sender=HttpSender(),
         spool=None if settings.spool is None else FileSpool(settings.spool),
+        broker=_build_broker(settings),
+        ingest=Ingest(settings.kafka_group, settings.ingest_batch) if settings.ingest else None,
+        alert_percent=settings.dead_letter_alert_percent,
         admin_key=admin_key,
         max_boards=settings.max_boards,
         max_batch=settings.max_batch,
@@ -53,6 +57,10 @@ def running_server(settings: Settings) -> str | None:
     if settings.ledger_path is None:
         return None
     return holder_address(settings.ledger_path.with_suffix(".lock"))
+
+
+def _build_broker(settings: Settings) -> Broker | None:
+    return None if settings.kafka is None else KafkaBroker(settings.kafka, read_client_config(settings.kafka_config))
 
 
 def _build_index(settings: Settings) -> tuple[Index, Feed]:

@@ -6,7 +6,7 @@ import httpx
 import typer
 
 from laurels import __version__
-from laurels.cli import admin, data, serve
+from laurels.cli import admin, data, events, serve
 from laurels.errors import OUTSIDE, LaurelsError
 from laurels.server import configure_logs
 
@@ -19,6 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve.serve)
+app.command()(serve.ingest)
 app.command()(serve.migrate)
 app.command()(data.verify)
 app.command()(data.rebuild)
@@ -28,6 +29,8 @@ app.command("import")(data.import_)
 app.command("export")(data.export)
 app.add_typer(admin.pods, name="pods")
 app.add_typer(admin.keys, name="keys")
+app.add_typer(events.schemas, name="schemas")
+app.add_typer(events.dead_letters, name="dead-letters")
 
 
 def _version(value: bool) -> None:

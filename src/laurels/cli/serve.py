@@ -1,4 +1,4 @@
-"""`laurels serve` and `laurels migrate`."""
+"""`laurels serve`, `laurels ingest` and `laurels migrate`."""
 
 import asyncio
 import os
@@ -13,6 +13,7 @@ import uvloop
 from laurels.cli.progress import show_progress
 from laurels.cli.workers import Workers
 from laurels.config import SETTINGS, Settings, hide_password, read_admin_key, read_settings
+from laurels.errors import Invalid
 from laurels.server import Server, configure_logs, inherit, listen
 from laurels.wiring import build_ledger
 
@@ -26,6 +27,9 @@ def option(name: str) -> Any:
 DataDir = Annotated[Path | None, option("data_dir")]
 LedgerUrl = Annotated[str | None, option("ledger")]
 IndexUrl = Annotated[str | None, option("index")]
+Kafka = Annotated[str | None, option("kafka")]
+KafkaConfig = Annotated[Path | None, option("kafka_config")]
+LogLevel = Annotated[str | None, option("log_level")]
 
 
 def serve(
@@ -35,12 +39,18 @@ def serve(
     ledger: LedgerUrl = None,
     index: IndexUrl = None,
     spool: Annotated[Path | None, option("spool")] = None,
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
+    ingest: Annotated[bool, typer.Option("--ingest", help="Take scores from Kafka as well.")] = False,
     workers: Annotated[int | None, option("workers")] = None,
-    log_level: Annotated[str | None, option("log_level")] = None,
+    log_level: LogLevel = None,
 ) -> None:
     """Start the server. Everything it needs is made at the first start."""
     settings = read_settings(
         {
+            "kafka": kafka,
+            "kafka_config": kafka_config,
+            "ingest": 1 if ingest else None,
             "host": host,
             "port": port,
             "data_dir": data_dir,
@@ -55,6 +65,41 @@ def serve(
     if settings.workers > 1:
         raise typer.Exit(_serve_with_workers(settings))
     uvloop.run(_serve(settings))
+
+
+def ingest(
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
+    ledger: LedgerUrl = None,
+    index: IndexUrl = None,
+    data_dir: DataDir = None,
+    host: Annotated[str | None, option("host")] = None,
+    port: Annotated[int | None, option("ingest_port")] = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Take scores from Kafka, beside servers on the same PostgreSQL and Redis. Serves its health and metrics."""
+    settings = read_settings(
+        {
+            "kafka": kafka,
+            "kafka_config": kafka_config,
+            "ingest": 1,
+            "ledger": ledger,
+            "index": index,
+            "data_dir": data_dir,
+            "host": host,
+            "ingest_port": port,
+            "log_level": log_level,
+        }
+    )
+    if not settings.is_shared:
+        raise Invalid(
+            "wrong_format",
+            "A SQLite ledger is for one process: start `laurels serve --ingest` instead, or set LAURELS_LEDGER "
+            "(--ledger) to postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
+            field="LAURELS_LEDGER",
+        )
+    configure_logs(settings.log_level)
+    uvloop.run(_ingest(settings))
 
 
 def migrate(data_dir: DataDir = None, ledger: LedgerUrl = None, index: IndexUrl = None) -> None:
@@ -86,6 +131,21 @@ async def _serve(settings: Settings) -> None:
             orphaned.cancel()
         else:
             typer.echo("Laurels has stopped.", err=True)
+
+
+async def _ingest(settings: Settings) -> None:
+    listening = listen(settings.host, settings.ingest_port)
+    address = _address(listening)
+    server = Server(
+        settings,
+        read_admin_key(settings),
+        lambda _done, _total: None,
+        lambda: typer.echo(f"Laurels takes scores from {settings.kafka}  (health: {address}/readyz)", err=True),
+        probes_only=True,
+    )
+    server.stop_on_signals()
+    await server.serve(listening, address)
+    typer.echo("Laurels has stopped.", err=True)
 
 
 def _address(listening: socket.socket) -> str:
@@ -120,6 +180,9 @@ def _welcome(settings: Settings, address: str) -> None:
         typer.echo(f"  index      {hide_password(settings.index)}", err=True)
         typer.echo(f"  workers    {settings.workers}", err=True)
         typer.echo(f"  spool      {settings.spool.resolve() if settings.spool else 'none'}", err=True)
+    if settings.kafka:
+        taken = "scores are taken from it" if settings.ingest else "it is told of scores; none are taken from it"
+        typer.echo(f"  kafka      {settings.kafka} ({taken})", err=True)
     typer.echo(f"  admin key  {where}", err=True)
 
 

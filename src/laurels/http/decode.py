@@ -81,7 +81,7 @@ def decode_cursor(cursor: str | None) -> int | None:
     if position is None:
         return None
     if position[1]:
-        raise _bad_cursor()
+        raise bad_cursor()
     return position[0]
 
 
@@ -97,7 +97,7 @@ def decode_named_cursor(cursor: str | None) -> tuple[int, str] | None:
             return number, name
     except (binascii.Error, ValueError):
         pass
-    raise _bad_cursor()
+    raise bad_cursor()
 
 
 def decode_triple_cursor(cursor: str | None) -> tuple[int, int, str] | None:
@@ -107,7 +107,7 @@ def decode_triple_cursor(cursor: str | None) -> tuple[int, int, str] | None:
         return None
     digits, _, name = position[1].partition(".")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
-        raise _bad_cursor()
+        raise bad_cursor()
     return position[0], int(digits), name
 
 
@@ -116,7 +116,7 @@ def decode_pair_cursor(cursor: str | None) -> tuple[int, int] | None:
     return None if position is None else position[:2]
 
 
-def _bad_cursor() -> Invalid:
+def bad_cursor() -> Invalid:
     return Invalid(
         "invalid_cursor",
         "Take the cursor from `nextCursor` of the page before.",

@@ -86,6 +86,17 @@ Circle = Annotated[
         description="A guild, a club, friends: ranked as the segment `circle:ID`.",
     ),
 ]
+SchemaVersion = Annotated[str, Meta(min_length=1, max_length=limits.SCHEMA_VERSION_CHARS, pattern=limits.SLUG_PATTERN)]
+FieldPath = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=limits.PATH_CHARS,
+        pattern=limits.PATH_PATTERN,
+        description="Names joined by dots, such as `user.id`.",
+    ),
+]
+DeadLetterId = Annotated[str, Meta(pattern=f"^[0-9]{{1,9}}-[0-9]{{1,18}}{limits.END}")]
 Reason = Annotated[str, Meta(min_length=1, max_length=limits.REASON_CHARS, pattern=limits.ID_PATTERN)]
 Metadata = Annotated[
     dict[str, Any],

@@ -12,7 +12,7 @@ from laurels.errors import OUTSIDE, Malformed
 from laurels.http import guards
 from laurels.http.answers import Problem, RebuildLine, VerifyLine
 from laurels.http.call import Endpoint, Streamed, Text
-from laurels.http.fields import BoardUuid, Circle, PodId, UserId
+from laurels.http.fields import BoardUuid, Circle, DeadLetterId, PodId, SchemaVersion, UserId
 from laurels.http.problems import MEDIA_TYPE
 from laurels.http.requests import ScoreItem
 
@@ -29,6 +29,8 @@ PATH_PARTS: dict[str, Any] = {
     "rewardId": str,
     "circle": Circle,
     "actId": str,
+    "schemaVersion": SchemaVersion,
+    "letterId": DeadLetterId,
 }
 TAKE_IDEMPOTENCY_KEY = {
     "put_score", "post_scores", "post_short_score", "delete_user", "post_board", "post_key", "put_hidden",

@@ -8,6 +8,7 @@ from laurels.core import limits
 from laurels.core.board import DEFAULT_GRACE_S, RankStyle, Status
 from laurels.core.order import Order, Ties
 from laurels.core.people import Kind
+from laurels.core.schemas import SchemaState, ScoreType, TimestampFormat
 from laurels.core.scores import Rule
 from laurels.core.windows import Day
 from laurels.http.fields import (
@@ -16,7 +17,9 @@ from laurels.http.fields import (
     Capacity,
     Circle,
     Cron,
+    DeadLetterId,
     EventId,
+    FieldPath,
     FlushMs,
     GraceSeconds,
     KeepDays,
@@ -27,6 +30,7 @@ from laurels.http.fields import (
     Reason,
     Region,
     RewardName,
+    SchemaVersion,
     Score,
     Timestamp,
     TimeZone,
@@ -243,6 +247,51 @@ class VoidRequest(ReasonRequest):
     user_id: Annotated[UserId | None, Meta(description="With `match`: only those of this user.")] = None
 
 
+class WhereBody(Body):
+    """Either a field or a header."""
+
+    field: FieldPath | None = None
+    header: Annotated[str, Meta(min_length=1, max_length=limits.HEADER_CHARS)] | None = None
+
+
+class FieldMappingsBody(Body):
+    """Where an event has each part of a score, as dot paths."""
+
+    user_id: FieldPath
+    score: FieldPath
+    uuid: FieldPath = field(name="UUID")
+    timestamp: Annotated[FieldPath | None, Meta(description="null: when Kafka got the record.")] = None
+    region: FieldPath | None = None
+
+
+class SchemaBody(Body, kw_only=True):
+    schema_version: Annotated[SchemaVersion | None, Meta(description="If given, as in the address.")] = None
+    field_mappings: FieldMappingsBody
+    timestamp_format: TimestampFormat = TimestampFormat.ISO_8601
+    score_type: ScoreType = ScoreType.DOUBLE
+    event_id_from: Annotated[
+        WhereBody | None, Meta(description="null: the record's place in Kafka, which a producer's repetition changes.")
+    ] = None
+    version_from: Annotated[WhereBody | None, Meta(description="null: it is for events that name no version.")] = None
+    state: SchemaState = SchemaState.DRAFT
+
+
+class SchemaStateBody(Body):
+    state: SchemaState
+
+
+class TryOutBody(Body):
+    event: Annotated[dict[str, Any], Meta(description="An event as a game writes it.")]
+    headers: dict[str, str] = field(default_factory=dict)
+    schema_version: Annotated[
+        SchemaVersion | None, Meta(description="null: the schema that a consumer would choose. Drafts can be named.")
+    ] = None
+
+
+class ReplayRequest(Body):
+    ids: Annotated[list[DeadLetterId], Meta(min_length=1, max_length=limits.DEAD_LETTERS)]
+
+
 class WebhookRequest(Body):
     url: WebhookUrl
 
@@ -279,6 +328,13 @@ class DistributionQuery(SelectionQuery):
 class PageQuery(Body):
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES)] = 100
     cursor: Annotated[str, Meta(max_length=100, description="The `nextCursor` of the page before.")] | None = None
+
+
+class DeadLettersQuery(Body):
+    limit: Annotated[int, Meta(ge=1, le=limits.DEAD_LETTERS)] = 100
+    cursor: Annotated[str, Meta(max_length=2000, description="The `nextCursor` of the page before.")] | None = None
+    code: Annotated[str, Meta(max_length=100, description="Only those with this reason.")] | None = None
+    replayed: Annotated[bool, Meta(description="Also those that were counted when they were replayed.")] = False
 
 
 class EventsQuery(PageQuery):

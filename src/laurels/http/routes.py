@@ -12,7 +12,19 @@ from laurels.http import guards
 from laurels.http.application import Answerer, Application, Lifespan
 from laurels.http.call import Endpoint, Guard, Handler
 from laurels.http.docs_page import render_docs
-from laurels.http.handlers import access, boards, moderation, operating, people, reads, scores, seasons, short
+from laurels.http.handlers import (
+    access,
+    boards,
+    dead_letters,
+    moderation,
+    operating,
+    people,
+    reads,
+    schemas,
+    scores,
+    seasons,
+    short,
+)
 from laurels.http.openapi import build_openapi
 from laurels.service.laurels import Laurels
 
@@ -21,6 +33,8 @@ USER = BOARD + "/users/{userId}"
 PERSON = "/api/v1/users/{userId}"
 PERIOD = BOARD + "/periods/{period}"
 POD = "/api/v1/pods/{podId}"
+SCHEMA = POD + "/schemas/{schemaVersion}"
+DEAD_LETTERS = POD + "/dead-letters"
 
 
 class Address(NamedTuple):
@@ -113,6 +127,22 @@ ADDRESSES = [
     address("Pods and keys", "PUT", POD + "/webhook", guards.admin, access.put_webhook),
     address("Pods and keys", "GET", POD + "/webhook", guards.admin, access.get_webhook),
     address("Pods and keys", "DELETE", POD + "/webhook", guards.admin, access.delete_webhook),
+    address("Events", "GET", POD + "/schemas", guards.writer, schemas.get_schemas),
+    address("Events", "GET", SCHEMA, guards.writer, schemas.get_schema),
+    address("Events", "PUT", SCHEMA, guards.writer, schemas.put_schema),
+    address("Events", "PATCH", SCHEMA, guards.writer, schemas.patch_schema),
+    address("Events", "DELETE", SCHEMA, guards.writer, schemas.delete_schema),
+    address(
+        "Events",
+        "POST",
+        POD + "/schema-trials",
+        guards.writer,
+        schemas.post_trial,
+        body_bytes=limits.RECORD_BYTES + limits.BODY_BYTES,
+    ),
+    address("Events", "GET", DEAD_LETTERS, guards.writer, dead_letters.get_dead_letters),
+    address("Events", "GET", DEAD_LETTERS + "/{letterId}", guards.writer, dead_letters.get_dead_letter),
+    address("Events", "POST", POD + "/replays", guards.writer, dead_letters.post_replay),
     address("Short form", "POST", "/v1/scores", guards.default_board_writer, short.post_short_score),
     address("Short form", "GET", "/v1/scores", guards.default_board_reader, short.get_short_scores),
     address("Short form", "GET", "/v1/scores/{userId}", guards.default_board_reader, short.get_short_score),
@@ -125,9 +155,11 @@ ADDRESSES = [
 ]
 
 
-def build_app(laurels: Laurels, lifespan: Lifespan | None = None) -> ASGIApp:
-    calls = [(address.method, address.path, address.endpoint) for address in ADDRESSES]
-    return Application(laurels, [*calls, *_documents(build_openapi(ADDRESSES))], lifespan)
+def build_app(laurels: Laurels, lifespan: Lifespan | None = None, *, probes_only: bool = False) -> ASGIApp:
+    """`probes_only`: whether it is alive and ready, and its metrics; nothing else."""
+    served = [each for each in ADDRESSES if not probes_only or each.endpoint.guard is guards.anyone]
+    calls = [(address.method, address.path, address.endpoint) for address in served]
+    return Application(laurels, calls if probes_only else [*calls, *_documents(build_openapi(ADDRESSES))], lifespan)
 
 
 def _documents(openapi: bytes) -> list[tuple[str, str, Answerer]]:

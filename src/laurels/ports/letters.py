@@ -35,10 +35,11 @@ class Outgoing(Struct, frozen=True):
 
 
 class Undelivered(Struct, frozen=True):
-    """Why a letter was not stored. `too_large`: it never will be as it is."""
+    """Why a letter was not stored. `too_large`: it never will be. `fatal`: nor anything else of that client."""
 
     reason: str
     too_large: bool = False
+    fatal: bool = False
 
 
 class Inbox(Protocol):

@@ -35,6 +35,9 @@ class Outbox(Protocol):
     async def delete_webhook(self, pod_id: str) -> bool:
         """Messages that wait for it are given up. False if there was none."""
 
+    async def post(self, message: Message) -> None:
+        """Add a message that is to be sent now, if the pod has a webhook. One whose id is taken is left out."""
+
     async def due(self, now: int, limit: int) -> list[Message]:
         """Messages that are to be sent now, oldest first."""
 

@@ -56,6 +56,6 @@ class Streams(Protocol):
         """All up to here was published."""
 
     async def unpublished_periods(self, limit: int) -> list[tuple[int, Period]]:
-        """Frozen periods whose end was not published yet, with their board ids."""
+        """Periods that were frozen, whatever became of them since, and not published yet, with their board ids."""
 
     async def period_published(self, period_id: int) -> None: ...

@@ -32,6 +32,7 @@ class Written(Struct, frozen=True):
 
 class _Piece(Struct):
     events: Sequence[Event]
+    may_spool: bool
     done: asyncio.Future[Sequence[Written | LaurelsError]]
 
     def answer(self, answers: Sequence[Written | LaurelsError]) -> None:
@@ -73,7 +74,7 @@ class Batcher:
         if self._worker is not None:
             await self._worker
 
-    async def write(self, events: Sequence[Event]) -> list[Written | LaurelsError]:
+    async def write(self, events: Sequence[Event], *, may_spool: bool = True) -> list[Written | LaurelsError]:
         """Record events of one pod; one answer an event. Raises only before anything is stored.
 
         More than fit into one batch are several transactions, of which one may fail alone, or take too long.
@@ -81,7 +82,7 @@ class Batcher:
         self._admit(events)
         loop = asyncio.get_running_loop()
         pieces = [
-            _Piece(events[start : start + self._max_batch], loop.create_future())
+            _Piece(events[start : start + self._max_batch], may_spool, loop.create_future())
             for start in range(0, len(events), self._max_batch)
         ]
         self._queue.extend(pieces)
@@ -114,7 +115,7 @@ class Batcher:
                 pieces = self._take()
                 events = [event for piece in pieces for event in piece.events]
                 # The boards may have been read again meanwhile.
-                events, records = await self._record(events)
+                events, records = await self._record(events, may_spool=pieces[0].may_spool)
                 await ranking
                 ranking = asyncio.create_task(self._finish(pieces, events, records), name="rank a batch")
             if self._closing:
@@ -124,17 +125,23 @@ class Batcher:
     def _take(self) -> list[_Piece]:
         pieces = [self._queue.popleft()]
         size = len(pieces[0].events)
-        while self._queue and size + len(self._queue[0].events) <= self._max_batch:
+        while (
+            self._queue
+            and size + len(self._queue[0].events) <= self._max_batch
+            and self._queue[0].may_spool is pieces[0].may_spool
+        ):
             pieces.append(self._queue.popleft())
             size += len(pieces[-1].events)
         return pieces
 
-    async def _record(self, events: list[Event]) -> tuple[list[Event], list[Record | LaurelsError] | LaurelsError]:
+    async def _record(
+        self, events: list[Event], *, may_spool: bool
+    ) -> tuple[list[Event], list[Record | LaurelsError] | LaurelsError]:
         try:
             try:
                 events, records = await self._recorder.record(events)
             except Unavailable as error:
-                if self._spooler is None or error.code not in {"ledger_unavailable", "overloaded"}:
+                if self._spooler is None or not may_spool or error.code not in {"ledger_unavailable", "overloaded"}:
                     return events, error
                 await self._spooler.keep(events)
                 records = [Record(Recorded.SPOOLED) for _ in events]

@@ -113,6 +113,15 @@ class Boards:
             raise NotFound("board_not_found", f"There is no board with the number {board_id}.")
         return board
 
+    def of_pod(self, pod_id: str, board_uuid: str) -> Board:
+        """The board that an event on a pod's own topic is for."""
+        board = self._boards.get(board_uuid)
+        if board is None:
+            raise NotFound("board_not_found", f"There is no board {board_uuid!r}.", field="UUID")
+        if board.pod_id != pod_id:
+            raise Forbidden("wrong_pod", f"Board {board_uuid!r} does not belong to pod {pod_id!r}.", field="UUID")
+        return board
+
     def to_read(self, caller: Caller, board_uuid: str) -> Board:
         """A board that the caller may read. What exists unseen gets the same answer as what does not exist."""
         board = self._boards.get(board_uuid)

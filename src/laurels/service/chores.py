@@ -2,6 +2,7 @@
 
 - periods: makes the next periods ahead of their time, freezes those that are over, in order, sweeps the frozen ones;
 - webhooks: delivers what the outbox has;
+- publish: tells Kafka of score changes, period ends and rewards, where there is one;
 - trim: lets go of what the index holds beyond the capacity of boards that have one;
 - retention: removes what need not be kept any longer;
 - moderation: goes on with acts whose server died, and removes the last traces of erased users.
@@ -24,6 +25,7 @@ from laurels.service.erasure import Erasures
 from laurels.service.freezing import SWEEP_AFTER_US, Freezer
 from laurels.service.jobs import Job
 from laurels.service.moderation import Moderation
+from laurels.service.publisher import Publisher
 from laurels.service.retention import Retention
 from laurels.service.webhooks import Webhooks
 
@@ -35,6 +37,7 @@ EVERY_US = 3600 * SECOND_US
 LOOK_EVERY_US = 10 * SECOND_US
 PERIODS = "periods"
 WEBHOOKS = "webhooks"
+PUBLISH = "publish"
 MODERATION = "moderation"
 RETENTION = "retention"
 TRIM = "trim"
@@ -51,6 +54,7 @@ class Chores:
         retention: Retention,
         moderation: Moderation,
         erasures: Erasures,
+        publisher: Publisher | None,
         clock: Clock,
     ) -> None:
         self._ledger = ledger
@@ -61,6 +65,7 @@ class Chores:
         self._retention = retention
         self._moderation = moderation
         self._erasures = erasures
+        self._publisher = publisher
         self._looked_for_acts = 0
         self._clock = clock
         self._looked_for_unswept = 0
@@ -69,13 +74,16 @@ class Chores:
 
     @property
     def jobs(self) -> list[Job]:
-        return [
+        jobs = [
             Job(PERIODS, self._periods_are_due, self._see_to_periods),
             Job(WEBHOOKS, self._webhooks.has_due, self._webhooks.deliver),
             Job(TRIM, lambda: self._is_due_hourly(TRIM), self._trim),
             Job(MODERATION, self._moderation_is_due, self._moderate),
             Job(RETENTION, lambda: self._is_due_hourly(RETENTION), self._retain),
         ]
+        if self._publisher is not None:
+            jobs.append(Job(PUBLISH, self._publisher.is_due, self._publisher.publish))
+        return jobs
 
     async def _periods_are_due(self) -> bool:
         now = self._clock.now_us()

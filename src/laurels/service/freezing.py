@@ -117,12 +117,12 @@ class Freezer:
                 await seasons.write_finals(period.id, finals, grants, award.messages(new) if tells else [])
                 GRANTS.inc(len(new))
             await asyncio.sleep(0)
-        messages = [award.ended()] if tells and _has_begun(board, period) else []
+        messages = [award.ended()] if tells and has_begun(board, period) else []
         finish = seasons.finish_freeze if period.replaces is None else seasons.finish_refreeze
         if not await finish(board, period, total, messages, self._clock.now_us()):
             return None
         await self._boards.announce(board)
-        if _has_begun(board, period):
+        if has_begun(board, period):
             FROZEN_PERIODS.inc()
             what = "period_frozen" if period.replaces is None else "period_refrozen"
             log.info(what, board=board.uuid, period=period.name.removesuffix("@"), users=total)
@@ -167,7 +167,7 @@ def _is_over(board: Board, period: Period, now: int) -> bool:
     return end is not None and now >= end + board.grace_s * SECOND_US
 
 
-def _has_begun(board: Board, period: Period) -> bool:
+def has_begun(board: Board, period: Period) -> bool:
     """What an ended board had made ahead never began, and what was over before a board started is nobody's."""
     after_end = board.ended_at is not None and period.start is not None and period.start >= board.ended_at
     before_start = board.start_at is not None and period.end is not None and period.end <= board.start_at

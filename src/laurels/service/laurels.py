@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
 
 import structlog
 
 from laurels.core.board import DEFAULT_POD, Board
 from laurels.errors import LaurelsError, TooMany, Unavailable
-from laurels.ports import Clock, Feed, Index, Ledger, Sender, Spool, Standby
+from laurels.ports import Broker, Clock, Feed, Index, Ledger, Sender, Spool, Standby
 from laurels.service.access import Access
 from laurels.service.batcher import Batcher
 from laurels.service.boards import Boards
@@ -17,9 +18,15 @@ from laurels.service.erasure import Erasures
 from laurels.service.follower import Follower, Progress
 from laurels.service.freezing import Freezer
 from laurels.service.healing import Healer
+from laurels.service.ingest.alarm import Alarm
+from laurels.service.ingest.consumer import Consumer
+from laurels.service.ingest.dead_letters import DeadLetters
+from laurels.service.ingest.intake import Intake
+from laurels.service.ingest.schemas import Schemas
 from laurels.service.jobs import Jobs
 from laurels.service.moderation import Moderation
 from laurels.service.people import People
+from laurels.service.publisher import Publisher
 from laurels.service.rank_source import RankSource
 from laurels.service.reads import Reads
 from laurels.service.rebuild import Rebuilt, rebuild_board
@@ -38,6 +45,14 @@ log = structlog.get_logger()
 LOOK_AT = 20
 # A server that died keeps a job from the others for so long.
 JOBS_LEASE_MS = 10_000
+ALERT_PERCENT = 5
+
+
+class Ingest(NamedTuple):
+    """That scores are taken from Kafka, too, as a member of a group, and how many records at a time."""
+
+    group: str
+    batch: int
 
 
 class Laurels:
@@ -52,6 +67,9 @@ class Laurels:
         *,
         sender: Sender,
         spool: Spool | None = None,
+        broker: Broker | None = None,
+        ingest: Ingest | None = None,
+        alert_percent: int = ALERT_PERCENT,
         admin_key: str,
         max_boards: int,
         max_batch: int,
@@ -93,6 +111,15 @@ class Laurels:
         self._sender = sender
         self.webhooks = Webhooks(ledger.outbox, sender, clock)
         retention = Retention(ledger, self.boards, clock)
+        self.schemas = Schemas(ledger, self._registry, clock)
+        intake = Intake(self.boards, self.schemas, self.submissions, self._registry)
+        self.dead_letters = DeadLetters(broker, intake, ledger, clock)
+        self._broker = broker
+        self._publisher = None if broker is None else Publisher(ledger, broker, self.boards)
+        self._consumer: Consumer | None = None
+        if broker is not None and ingest is not None:
+            alarm = Alarm(ledger.outbox, clock, alert_percent)
+            self._consumer = Consumer(broker, intake, self.dead_letters, alarm, group=ingest.group, batch=ingest.batch)
         chores = Chores(
             ledger,
             index,
@@ -102,6 +129,7 @@ class Laurels:
             retention,
             self.moderation,
             self.erasures,
+            self._publisher,
             clock,
         )
         self.jobs = Jobs(ledger.jobs, clock, chores.jobs, interval_ms=jobs_interval_ms, lease_ms=jobs_lease_ms)
@@ -115,13 +143,16 @@ class Laurels:
         await self.access.reload()
         await self.access.create_pod(DEFAULT_POD, "Default")
         await self.boards.open()
+        await self.schemas.reload()
         ledger_id = await self._ledger.identity()
         if self._spooler is not None:
             await self._spooler.open(ledger_id)
+        if self._publisher is not None:
+            await self._publisher.open(ledger_id)
         await self._index.open(ledger_id)
         # From here on nothing fails, so that all of this can be tried again.
         await self.feed.open(ledger_id)
-        self._registry.start(self.access.reload, self.boards.reload)
+        self._registry.start(self.access.reload, self.schemas.reload, self.boards.reload)
         self.people.start()
         self._batcher.start()
         if self._spooler is not None:
@@ -139,9 +170,13 @@ class Laurels:
         await self._follower.load_all(self.boards.all(), progress)
         self._healer.start(self._registry.refresh)
         self.jobs.start()
+        if self._consumer is not None:
+            self._consumer.start()
 
     async def close(self) -> None:
         """Finish what was taken, refuse what is new."""
+        if self._consumer is not None:
+            await self._consumer.close()
         await self.jobs.close()
         await self.moderation.close()
         self.people.close()
@@ -153,6 +188,8 @@ class Laurels:
         await self._healer.close()
         await self.feed.close()
         await self._sender.close()
+        if self._broker is not None:
+            await self._broker.close()
         await self._index.close()
         await self._ledger.close()
 
@@ -164,11 +201,16 @@ class Laurels:
         """'ok', or why not, for everything that an answer needs."""
         if self.ledger_id is None:
             return {"ledger": "it is being opened, or can't be reached", "index": "loading"}
-        ledger, index = await asyncio.gather(_state_of(self._ledger), _state_of(self._index))
-        return {"ledger": ledger, "index": index if self.is_loaded else "loading"}
+        parts: dict[str, Ledger | Index | Broker] = {"ledger": self._ledger, "index": self._index}
+        if self._broker is not None:
+            parts["kafka"] = self._broker
+        states = dict(zip(parts, await asyncio.gather(*map(_state_of, parts.values())), strict=True))
+        return states if self.is_loaded else states | {"index": "loading"}
 
     async def answers_without(self, away: str) -> bool:
-        """Whether reads are answered while the ledger or the index is away."""
+        """Whether reads are answered while the ledger, the index or Kafka is away."""
+        if away == "kafka":
+            return self.is_loaded
         if self._ledger.ranks is None or not self.is_loaded:
             return False
         if away == "index":
@@ -208,7 +250,7 @@ class Laurels:
             yield
 
 
-async def _state_of(part: Ledger | Index) -> str:
+async def _state_of(part: Ledger | Index | Broker) -> str:
     try:
         await part.ping()
     except LaurelsError as error:

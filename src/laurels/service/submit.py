@@ -1,4 +1,4 @@
-"""Scores on their way in: check, stamp, record, rank. HTTP and the command line come through here alike."""
+"""Scores on their way in: check, stamp, record, rank. HTTP, Kafka and the command line come through here alike."""
 
 import math
 from collections.abc import Sequence
@@ -116,9 +116,12 @@ class Submissions:
         return answer
 
     async def submit_many(
-        self, board: Board, submissions: Sequence[Submission | LaurelsError]
+        self, board: Board, submissions: Sequence[Submission | LaurelsError], *, may_spool: bool = True
     ) -> list[Accepted | LaurelsError]:
-        """One answer each, in order. What was bad before it came here passes through as its error."""
+        """One answer each, in order. What was bad before it came here passes through as its error.
+
+        `may_spool`: while the ledger is away they may be kept on the local disk, if this server does that.
+        """
         self._follower.require_ready()
         now = self._clock.now_us()
         _require_open(board, now)
@@ -133,7 +136,7 @@ class Submissions:
                 answers.append(None)
             except LaurelsError as error:
                 answers.append(error)
-        written = iter(await self._batcher.write(events) if events else ())
+        written = iter(await self._batcher.write(events, may_spool=may_spool) if events else ())
         checked = iter(events)
         return [_answer(next(checked), next(written)) if each is None else each for each in answers]
 

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
-from laurels.adapters.kafka.inbox import KafkaInbox, _letter
+from laurels.adapters.kafka.inbox import KafkaInbox, read_letter
 from laurels.errors import Invalid, Unavailable
 from laurels.ports import Inbox, Letter, Outgoing, Undelivered
 
@@ -19,6 +20,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 CALL_TIMEOUT_S = 10
+PING_TIMEOUT_S = 2
 SEND_TIMEOUT_MS = 10_000
 READ_TIMEOUT_S = 10
 READ_AT_ONCE = 500
@@ -39,6 +41,7 @@ class KafkaBroker:
             **config,
         }
         self._producer: Producer | None = None
+        self._asker: AdminClient | None = None
         self._made: set[str] = set()
         # librdkafka calls back from here.
         self._thread = ThreadPoolExecutor(1, "laurels-kafka-send")
@@ -67,7 +70,7 @@ class KafkaBroker:
         return await self._call(self._readers, lambda: self._read(topic, partition, start, end))
 
     async def ping(self) -> None:
-        await self._call(self._thread, lambda: self._open_producer().list_topics(timeout=CALL_TIMEOUT_S))
+        await self._call(self._readers, self._ping)
 
     async def close(self) -> None:
         if self._producer is not None:
@@ -122,6 +125,8 @@ class KafkaBroker:
             except KafkaException as error:
                 answers[number] = _undelivered(error.args[0])
         producer.flush(SEND_TIMEOUT_MS / 1000 + 1)
+        if any(answer is not None and answer.fatal for answer in answers):
+            self._producer = None
         return list(answers)
 
     def _make_topics(self, topics: set[str]) -> None:
@@ -141,6 +146,11 @@ class KafkaBroker:
                         raise
         self._made |= missing
 
+    def _ping(self) -> None:
+        if self._asker is None:
+            self._asker = AdminClient(self._common)
+        self._asker.list_topics(timeout=PING_TIMEOUT_S)
+
     def _reader(self) -> Consumer:
         # It is in no group: its name is never used.
         return Consumer(self._common | {"group.id": "laurels-reader", "enable.auto.commit": False})
@@ -156,7 +166,7 @@ class KafkaBroker:
             bounds = {}
             for partition in found.partitions:
                 asked = TopicPartition(topic, partition)
-                bounds[partition] = consumer.get_watermark_offsets(asked, timeout=CALL_TIMEOUT_S) or (0, 0)
+                bounds[partition] = consumer.get_watermark_offsets(asked, timeout=CALL_TIMEOUT_S)
             return bounds
         finally:
             consumer.close()
@@ -172,7 +182,7 @@ class KafkaBroker:
                     error = message.error()
                     if error is not None:
                         raise KafkaException(error)
-                    letter = _letter(message)
+                    letter = read_letter(message)
                     start = letter.offset + 1
                     if letter.offset < end:
                         letters.append(letter)
@@ -189,9 +199,7 @@ class KafkaBroker:
 def _produce(producer: Producer, letter: Outgoing, note: Callable[[KafkaError | None, Message], None]) -> None:
     while True:
         try:
-            producer.produce(
-                letter.topic, letter.value, letter.key, on_delivery=note, headers=list(letter.headers)
-            )
+            producer.produce(letter.topic, letter.value, letter.key, on_delivery=note, headers=list(letter.headers))
         except BufferError:
             # The queue of the client is full: let some go first.
             producer.poll(0.1)
@@ -208,9 +216,9 @@ def _note(answers: list[Undelivered | None], number: int) -> Callable[[KafkaErro
 
 
 def _undelivered(error: KafkaError) -> Undelivered:
-    return Undelivered(error.str(), too_large=error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+    return Undelivered(error.str(), too_large=error.code() == KafkaError.MSG_SIZE_TOO_LARGE, fatal=error.fatal())
 
 
 def _tell_error(error: KafkaError) -> None:
-    """librdkafka tries again by itself; whoever waits is told by a timeout."""
+    """Librdkafka tries again by itself; whoever waits is told by a timeout."""
     log.warning("kafka", reason=error.str())

@@ -1,4 +1,4 @@
-"""What librdkafka is told: brokers from a setting, and all else (SASL, TLS, …) from a file of its own, passed through."""
+"""What librdkafka is told beside the brokers: SASL, TLS and the like pass through from a file."""
 
 from pathlib import Path
 

@@ -68,7 +68,9 @@ class KafkaInbox:
                 raise Unavailable("stopping", "The consumer is closed.")
             if self._consumer is None:
                 self._consumer = Consumer(self._config)
-                self._consumer.subscribe([self._pattern], on_assign=_tell("assigned"), on_revoke=_tell("revoked"))
+                self._consumer.subscribe(
+                    [self._pattern], on_assign=_tell("partitions_assigned"), on_revoke=_tell("partitions_revoked")
+                )
             return work(self._consumer)
 
         try:
@@ -89,7 +91,7 @@ class KafkaInbox:
             messages.append(first)
         if len(messages) < limit:
             messages += consumer.consume(limit - len(messages), 0)
-        return [_letter(message) for message in messages if _is_good(message)]
+        return [read_letter(message) for message in messages if _is_good(message)]
 
     def _hold(self, consumer: Consumer) -> None:
         assigned = consumer.assignment()
@@ -117,7 +119,7 @@ def _is_good(message: Message) -> bool:
     return False
 
 
-def _letter(message: Message) -> Letter:
+def read_letter(message: Message) -> Letter:
     kind, millis = message.timestamp()
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None and partition is not None and offset is not None, "a record that was read has them"  # noqa: PT018
@@ -127,7 +129,7 @@ def _letter(message: Message) -> Letter:
         offset,
         _as_bytes(message.key()),
         _as_bytes(message.value()),
-        tuple((name, _as_bytes(value)) for name, value in message.headers() or ()),
+        tuple((str(name), _as_bytes(value)) for name, value in list(message.headers() or ())),
         0 if kind == TIMESTAMP_NOT_AVAILABLE else millis * 1000,
     )
 
@@ -153,8 +155,7 @@ def _lag(consumer: Consumer) -> dict[str, int]:
     waiting: dict[str, int] = {}
     for each in consumer.position(consumer.assignment()):
         # As the last fetch told: costs no call.
-        bounds = consumer.get_watermark_offsets(each, cached=True)
-        low, high = bounds or (0, 0)
+        low, high = consumer.get_watermark_offsets(each, cached=True)
         if high >= 0:
             waiting[each.topic] = waiting.get(each.topic, 0) + max(0, high - max(each.offset, low))
     return waiting
@@ -167,6 +168,6 @@ def _still_assigned(consumer: Consumer, partitions: list[TopicPartition]) -> lis
 
 def _tell(what: str) -> Callable[[Consumer, list[TopicPartition]], None]:
     def tell(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        log.info(f"partitions_{what}", partitions=[f"{each.topic}/{each.partition}" for each in partitions])
+        log.info(what, partitions=[f"{each.topic}/{each.partition}" for each in partitions])
 
     return tell

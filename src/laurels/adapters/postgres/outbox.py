@@ -1,5 +1,7 @@
 """The Outbox in PostgreSQL."""
 
+import msgspec
+
 from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.registry import need_pod
 from laurels.adapters.postgres.seasons import SQL
@@ -29,6 +31,10 @@ class PostgresOutbox:
             return await connection.fetchval(SQL["delete_webhook"], pod_id) is not None
 
         return await self._pool.write(delete, repeat=False)
+
+    async def post(self, message: Message) -> None:
+        values = msgspec.structs.astuple(message)[:-1]
+        await self._pool.write(lambda c: c.execute(SQL["post_message"], *values), repeat=True, statements=1)
 
     async def due(self, now: int, limit: int) -> list[Message]:
         return [

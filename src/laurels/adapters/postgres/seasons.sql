@@ -176,6 +176,11 @@ DELETE FROM webhooks WHERE pod_id = $1 RETURNING pod_id;
 -- name: drop_messages
 DELETE FROM outbox WHERE pod_id = $1 AND delivered_at IS NULL;
 
+-- name: post_message
+INSERT INTO outbox (message_id, pod_id, period_id, kind, body, created_at, due_at)
+SELECT $1, $2, $3, $4, $5, $6, $6 WHERE EXISTS (SELECT FROM webhooks WHERE pod_id = $2)
+ON CONFLICT (message_id) DO NOTHING;
+
 -- name: due_messages
 SELECT message_id, pod_id, period_id, kind, body, created_at, attempts FROM outbox
 WHERE delivered_at IS NULL AND due_at <= $1 ORDER BY due_at, id LIMIT $2;

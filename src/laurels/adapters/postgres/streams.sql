@@ -40,10 +40,10 @@ ORDER BY xact, seq LIMIT $3;
 
 -- name: unpublished_periods
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
-WHERE state = 'frozen' AND NOT published ORDER BY id LIMIT $1;
+WHERE frozen_at IS NOT NULL AND NOT published ORDER BY id LIMIT $1;
 
 -- name: period_published
 UPDATE periods SET published = true WHERE id = $1;
 
 -- name: publish_no_past
-UPDATE periods SET published = true WHERE state = 'frozen' AND NOT published;
+UPDATE periods SET published = true WHERE frozen_at IS NOT NULL AND NOT published;

@@ -2,6 +2,8 @@
 
 import sqlite3
 
+import msgspec
+
 from laurels.adapters.sqlite.registry import need_pod
 from laurels.adapters.sqlite.seasons import SQL
 from laurels.adapters.sqlite.threads import SqliteThreads
@@ -29,6 +31,10 @@ class SqliteOutbox:
             return bool(connection.execute(SQL["delete_webhook"], (pod_id,)).rowcount)
 
         return await self._threads.write(delete)
+
+    async def post(self, message: Message) -> None:
+        values = msgspec.structs.asdict(message)
+        await self._threads.write(lambda c: c.execute(SQL["post_message"], values))
 
     async def due(self, now: int, limit: int) -> list[Message]:
         found = await self._threads.read(lambda c: c.execute(SQL["due_messages"], (now, limit)).fetchall())

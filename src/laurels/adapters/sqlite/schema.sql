@@ -68,7 +68,7 @@ CREATE INDEX periods_of_window ON periods (board_id, window_name, start_at);
 CREATE INDEX periods_live ON periods (board_id) WHERE state IN ('open', 'closed');
 CREATE INDEX periods_unswept ON periods (frozen_at) WHERE state = 'frozen' AND swept = 0;
 CREATE INDEX periods_replaced ON periods (replaces) WHERE replaces IS NOT NULL;
-CREATE INDEX periods_unpublished ON periods (id) WHERE state = 'frozen' AND published = 0;
+CREATE INDEX periods_unpublished ON periods (id) WHERE frozen_at IS NOT NULL AND published = 0;
 
 -- Every accepted submission, once. A voided event no longer counts and its id stays taken.
 CREATE TABLE events (

@@ -161,6 +161,12 @@ DELETE FROM webhooks WHERE pod_id = ?;
 -- name: drop_messages
 DELETE FROM outbox WHERE pod_id = ? AND delivered_at IS NULL;
 
+-- name: post_message
+INSERT INTO outbox (message_id, pod_id, period_id, kind, body, created_at, due_at, attempts)
+SELECT :message_id, :pod_id, :period_id, :kind, :body, :created_at, :created_at, :attempts
+WHERE EXISTS (SELECT 1 FROM webhooks WHERE pod_id = :pod_id)
+ON CONFLICT (message_id) DO NOTHING;
+
 -- name: due_messages
 SELECT message_id, pod_id, period_id, kind, body, created_at, attempts FROM outbox
 WHERE delivered_at IS NULL AND due_at <= ? ORDER BY due_at, id LIMIT ?;

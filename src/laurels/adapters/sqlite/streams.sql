@@ -27,10 +27,10 @@ WHERE seq > ? AND voided_by IS NULL ORDER BY seq LIMIT ?;
 
 -- name: unpublished_periods
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
-WHERE state = 'frozen' AND published = 0 ORDER BY id LIMIT ?;
+WHERE frozen_at IS NOT NULL AND published = 0 ORDER BY id LIMIT ?;
 
 -- name: period_published
 UPDATE periods SET published = 1 WHERE id = ?;
 
 -- name: publish_no_past
-UPDATE periods SET published = 1 WHERE state = 'frozen' AND published = 0;
+UPDATE periods SET published = 1 WHERE frozen_at IS NOT NULL AND published = 0;

@@ -22,4 +22,4 @@ CREATE TABLE replays (
 
 -- Whether its end and its rewards were published.
 ALTER TABLE periods ADD COLUMN published boolean NOT NULL DEFAULT false;
-CREATE INDEX periods_unpublished ON periods (id) WHERE state = 'frozen' AND NOT published;
+CREATE INDEX periods_unpublished ON periods (id) WHERE frozen_at IS NOT NULL AND NOT published;

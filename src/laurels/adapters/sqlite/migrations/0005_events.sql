@@ -18,4 +18,4 @@ CREATE TABLE replays (
 ) STRICT, WITHOUT ROWID;
 
 ALTER TABLE periods ADD COLUMN published INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX periods_unpublished ON periods (id) WHERE state = 'frozen' AND published = 0;
+CREATE INDEX periods_unpublished ON periods (id) WHERE frozen_at IS NOT NULL AND published = 0;

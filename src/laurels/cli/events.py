@@ -1,0 +1,215 @@
+"""`laurels schemas` and `laurels dead-letters`."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from laurels.cli.admin import AsJson, Key, PodId, Url, ask, reach, show
+from laurels.cli.connect import call, connect
+from laurels.cli.progress import show_progress
+from laurels.cli.serve import DataDir
+from laurels.config import Settings
+from laurels.errors import Invalid
+
+schemas = typer.Typer(help="How the events of a pod's games are read.", no_args_is_help=True)
+dead_letters = typer.Typer(help="What came from Kafka and could not be counted.", no_args_is_help=True)
+
+Version = Annotated[str, typer.Argument(help="The schema's version.")]
+SCHEMA_COLUMNS = ["schemaVersion", "state", "timestampFormat", "scoreType", "updatedAt"]
+LETTER_COLUMNS = ["id", "code", "field", "reason", "failedAt", "replayedAt"]
+AT_ONCE = 500
+
+
+@schemas.command("list")
+def list_schemas(
+    pod_id: PodId, url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False
+) -> None:
+    """List the schemas of a pod, the last made first."""
+    show(ask(reach(url, key, data_dir), "GET", _pod(pod_id, "schemas"))["schemas"], SCHEMA_COLUMNS, as_json)
+
+
+@schemas.command("show")
+def show_schema(pod_id: PodId, version: Version, url: Url = None, key: Key = None, data_dir: DataDir = None) -> None:
+    """Show a schema as JSON, in the form that `put` reads."""
+    found = ask(reach(url, key, data_dir), "GET", _schema(pod_id, version))
+    for name in ("podId", "createdAt", "updatedAt"):
+        found.pop(name)
+    for name in ("eventIdFrom", "versionFrom"):
+        found[name] = found[name] and {place: value for place, value in found[name].items() if value is not None}
+    typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+
+
+@schemas.command("put")
+def put_schema(
+    pod_id: PodId,
+    file: Annotated[str, typer.Argument(help="A JSON file with the schema; - reads standard input.")],
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a schema, or replace the one of the same version."""
+    body = _read_json(file)
+    version = body.get("schemaVersion")
+    if not isinstance(version, str):
+        raise Invalid("missing_field", f"{file}: schemaVersion is missing.", field="schemaVersion", rule="required")
+    show([ask(reach(url, key, data_dir), "PUT", _schema(pod_id, version), body)], SCHEMA_COLUMNS, as_json)
+
+
+@schemas.command("state")
+def set_state(
+    pod_id: PodId,
+    version: Version,
+    state: Annotated[str, typer.Argument(help="draft, active, deprecated or retired.")],
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the state of a schema."""
+    changed = ask(reach(url, key, data_dir), "PATCH", _schema(pod_id, version), {"state": state})
+    show([changed], SCHEMA_COLUMNS, as_json)
+
+
+@schemas.command("delete")
+def delete_schema(
+    pod_id: PodId,
+    version: Version,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a schema that is a draft or retired."""
+    show([ask(reach(url, key, data_dir), "DELETE", _schema(pod_id, version))], SCHEMA_COLUMNS, as_json)
+
+
+@schemas.command("try")
+def try_schema(
+    pod_id: PodId,
+    file: Annotated[str, typer.Argument(help="A JSON file with an event of the game; - reads standard input.")],
+    version: Annotated[str | None, typer.Option(help="Default: the one that a consumer would choose.")] = None,
+    header: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, as the record would have it.")] = None,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Show how an event would be read, or why it can't be. Nothing is stored."""
+    headers = dict(each.partition("=")[::2] for each in header or [])
+    body = {"event": _read_json(file), "headers": headers, "schemaVersion": version}
+    tried = ask(reach(url, key, data_dir), "POST", _pod(pod_id, "schema-trials"), body)
+    typer.echo(json.dumps(tried["event"], indent=2, ensure_ascii=False))
+    if tried["problem"]:
+        typer.echo(f"It would not be counted: {tried['problem']['detail']}", err=True)
+
+
+@dead_letters.command("list")
+def list_dead_letters(
+    pod_id: PodId,
+    limit: Annotated[int, typer.Option(help="How many to look at, the last first.")] = 100,
+    code: Annotated[str | None, typer.Option(help="Only those with this reason.")] = None,
+    replayed: Annotated[bool, typer.Option("--replayed", help="Also those that were counted in a replay.")] = False,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters, the last first."""
+    found = asyncio.run(_collect(reach(url, key, data_dir), pod_id, limit, code, replayed=replayed))
+    show(found, LETTER_COLUMNS, as_json)
+
+
+@dead_letters.command("show")
+def show_dead_letter(
+    pod_id: PodId,
+    letter_id: Annotated[str, typer.Argument(help="The id that `list` shows.")],
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Show a dead letter with what it holds."""
+    path = _pod(pod_id, "dead-letters") + f"/{quote(letter_id, safe='')}"
+    typer.echo(json.dumps(ask(reach(url, key, data_dir), "GET", path), indent=2, ensure_ascii=False))
+
+
+@dead_letters.command("replay")
+def replay_dead_letters(
+    pod_id: PodId,
+    letter_ids: Annotated[list[str] | None, typer.Argument(help="Ids that `list` shows. None: all.")] = None,
+    code: Annotated[str | None, typer.Option(help="Without ids: only those with this reason.")] = None,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try dead letters again, with the schemas as they are now. However often that is done, each event counts once."""
+    results = asyncio.run(_replay(reach(url, key, data_dir), pod_id, letter_ids, code))
+    refused = [result for result in results if result["status"] == "refused"]
+    if as_json:
+        typer.echo(json.dumps(results, ensure_ascii=False))
+    else:
+        counted = sum(result["status"] == "accepted" for result in results)
+        before = len(results) - counted - len(refused)
+        typer.echo(f"{len(results)} replayed: {counted} counted, {before} had been before, {len(refused)} refused.")
+        for result in refused[:20]:
+            typer.echo(f"  {result['id']}: {result['problem']['detail']}", err=True)
+    if refused:
+        raise typer.Exit(3)
+
+
+async def _collect(
+    settings: Settings, pod_id: str, limit: int | None, code: str | None, *, replayed: bool
+) -> list[dict[str, Any]]:
+    """All of them, or as many as the limit says."""
+    found: list[dict[str, Any]] = []
+    params: dict[str, Any] = {
+        "limit": AT_ONCE if limit is None else min(limit, AT_ONCE),
+        "replayed": str(replayed).lower(),
+    }
+    if code is not None:
+        params["code"] = code
+    async with connect(settings) as client:
+        while limit is None or len(found) < limit:
+            page = await call(client, "GET", _pod(pod_id, "dead-letters"), params=params)
+            found += page["deadLetters"]
+            if page["nextCursor"] is None:
+                break
+            params["cursor"] = page["nextCursor"]
+    return found if limit is None else found[:limit]
+
+
+async def _replay(settings: Settings, pod_id: str, ids: list[str] | None, code: str | None) -> list[dict[str, Any]]:
+    # The first that failed are tried first.
+    wanted = ids or [each["id"] for each in reversed(await _collect(settings, pod_id, None, code, replayed=False))]
+    results: list[dict[str, Any]] = []
+    with show_progress("Replaying") as advance:
+        async with connect(settings) as client:
+            for start in range(0, len(wanted), AT_ONCE):
+                body = {"ids": wanted[start : start + AT_ONCE]}
+                results += (await call(client, "POST", _pod(pod_id, "replays"), json=body))["results"]
+                advance(len(results), len(wanted))
+    return results
+
+
+def _pod(pod_id: str, what: str) -> str:
+    return f"/api/v1/pods/{quote(pod_id, safe='')}/{what}"
+
+
+def _schema(pod_id: str, version: str) -> str:
+    return _pod(pod_id, f"schemas/{quote(version, safe='')}")
+
+
+def _read_json(file: str) -> dict[str, Any]:
+    text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+    try:
+        read = json.loads(text)
+    except ValueError as error:
+        raise Invalid("invalid_json", f"{file} is not JSON: {error}.") from None
+    if not isinstance(read, dict):
+        raise Invalid("not_an_object", f"{file} must hold a JSON object.")
+    return read

@@ -1,0 +1,64 @@
+"""Raises an alert where too many of a pod's records become dead letters: in the log, as a metric, by webhook."""
+
+from collections import deque
+
+import msgspec
+import structlog
+
+from laurels.core.instants import SECOND_US, to_datetime
+from laurels.errors import LaurelsError
+from laurels.metrics import DEAD_LETTER_ALERT
+from laurels.ports import Clock, Message, Outbox
+
+log = structlog.get_logger()
+
+SPAN_S = 60
+# Of fewer, a share says nothing.
+FEWEST = 20
+KIND = "dead_letters.high"
+
+
+class Alarm:
+    """Counts by the second, for the last minute."""
+
+    def __init__(self, outbox: Outbox, clock: Clock, limit_percent: int) -> None:
+        self._outbox = outbox
+        self._clock = clock
+        self._limit = limit_percent / 100
+        self._seconds: dict[str, deque[list[int]]] = {}
+        self._raised: set[str] = set()
+
+    def is_raised(self, pod_id: str) -> bool:
+        return pod_id in self._raised
+
+    async def note(self, pod_id: str, records: int, dead: int) -> None:
+        now = self._clock.now_us() // SECOND_US
+        seconds = self._seconds.setdefault(pod_id, deque())
+        if not seconds or seconds[-1][0] != now:
+            seconds.append([now, 0, 0])
+        seconds[-1][1] += records
+        seconds[-1][2] += dead
+        while seconds[0][0] <= now - SPAN_S:
+            seconds.popleft()
+        total, bad = sum(each[1] for each in seconds), sum(each[2] for each in seconds)
+        if pod_id in self._raised:
+            if bad <= total * self._limit:
+                self._raised.discard(pod_id)
+                DEAD_LETTER_ALERT.labels(pod_id).set(0)
+                log.info("dead_letters_normal", pod=pod_id, records=total, dead=bad)
+        elif total >= FEWEST and bad > total * self._limit:
+            self._raised.add(pod_id)
+            DEAD_LETTER_ALERT.labels(pod_id).set(1)
+            log.error("dead_letters_high", pod=pod_id, records=total, dead=bad, limit_percent=self._limit * 100)
+            await self._tell(pod_id, total, bad)
+
+    async def _tell(self, pod_id: str, total: int, bad: int) -> None:
+        now = self._clock.now_us()
+        data = {"podId": pod_id, "records": total, "deadLetters": bad, "limitPercent": self._limit * 100}
+        body = msgspec.json.encode({"type": KIND, "timestamp": to_datetime(now), "data": data}).decode()
+        # Several consumers see it at about the same time; once a minute is enough.
+        message_id = f"dead-letters-{pod_id}-{now // (SPAN_S * SECOND_US)}"
+        try:
+            await self._outbox.post(Message(message_id, pod_id, 0, KIND, body, now))
+        except LaurelsError as error:
+            log.warning("alert_not_posted", pod=pod_id, reason=error.message)

@@ -1,0 +1,211 @@
+"""The loop that takes letters out of Kafka.
+
+A letter ends in one of three ways: it is counted (or was before), it is dead, or it can't be told yet, for a store is
+away; then it is tried again, and nothing is committed. Offsets are committed after all letters before them are counted
+in the ledger or stored as dead letters, so a crash at any point leads to a letter being read again, and not counted
+again.
+
+While one batch is written the next is read. If that takes long, partitions are paused: there is never more in memory
+than two batches.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+
+import structlog
+
+from laurels.errors import InternalError, LaurelsError, Unavailable
+from laurels.metrics import INGEST_LAG, INGEST_STOPPED, INGESTED
+from laurels.ports import Broker, Inbox, Lane, Letter
+from laurels.service.ingest.alarm import Alarm
+from laurels.service.ingest.dead_letters import DeadLetters
+from laurels.service.ingest.intake import Intake, Outcome
+from laurels.service.ingest.topics import PATTERN, pod_of
+from laurels.service.submit import Accepted
+
+log = structlog.get_logger()
+
+WAIT_S = 0.5
+HOLD_AFTER_S = 1.0
+FIRST_PAUSE_S = 0.1
+LAST_PAUSE_S = 5.0
+TELL_EVERY = 20
+LAG_EVERY_S = 1.0
+CLOSE_S = 10
+# A fault of ours may be that of one letter: after so many tries each is tried alone.
+ATTEMPTS = 3
+
+
+class Consumer:
+    def __init__(
+        self, broker: Broker, intake: Intake, dead_letters: DeadLetters, alarm: Alarm, *, group: str, batch: int
+    ) -> None:
+        self._broker = broker
+        self._intake = intake
+        self._dead_letters = dead_letters
+        self._alarm = alarm
+        self._group = group
+        self._batch = batch
+        self._running: asyncio.Task[None] | None = None
+        self._closing = False
+        self._lag_at = 0.0
+        self._uncommitted: dict[Lane, int] = {}
+
+    def start(self) -> None:
+        self._running = asyncio.create_task(self._run(), name="consume")
+
+    async def close(self) -> None:
+        """Finish what was taken, if that is possible soon; Kafka has the rest."""
+        self._closing = True
+        if self._running is not None:
+            await asyncio.wait({self._running}, timeout=CLOSE_S)
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    async def _run(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._closing:
+            inbox = self._broker.open_inbox(PATTERN, self._group)
+            try:
+                await self._consume(inbox)
+            except Unavailable as error:
+                log.warning("ingest_interrupted", reason=error.message)
+            except Exception:
+                log.exception("ingest_interrupted")
+            finally:
+                self._uncommitted.clear()
+                await inbox.close()
+            if not self._closing:
+                INGEST_STOPPED.set(1)
+                await asyncio.sleep(pause_s)
+                pause_s = min(LAST_PAUSE_S, 2 * pause_s)
+
+    async def _consume(self, inbox: Inbox) -> None:
+        finishing: asyncio.Task[None] | None = None
+        try:
+            while not self._closing:
+                letters = await inbox.take(self._batch, WAIT_S)
+                if finishing is not None:
+                    await self._wait_for(finishing, inbox)
+                    finishing = None
+                if letters:
+                    finishing = asyncio.create_task(self._finish(inbox, letters), name="count letters")
+                else:
+                    INGEST_STOPPED.set(0)
+                    await self._commit(inbox)
+                await self._tell_lag(inbox)
+            if finishing is not None:
+                await self._wait_for(finishing, inbox)
+                finishing = None
+        finally:
+            if finishing is not None:
+                finishing.cancel()
+                await asyncio.gather(finishing, return_exceptions=True)
+
+    @staticmethod
+    async def _wait_for(finishing: "asyncio.Task[None]", inbox: Inbox) -> None:
+        """Backpressure: nothing more is taken until this is done."""
+        while True:
+            done, _ = await asyncio.wait({finishing}, timeout=HOLD_AFTER_S)
+            if done:
+                finishing.result()
+                return
+            await inbox.hold()
+
+    async def _finish(self, inbox: Inbox, letters: list[Letter]) -> None:
+        outcomes = await self._count([(pod_of(letter.topic) or "", letter) for letter in letters])
+        dead = [outcome for outcome in outcomes if outcome.error is not None]
+        if dead:
+            await self._bury(dead)
+        for letter in letters:
+            lane = (letter.topic, letter.partition)
+            self._uncommitted[lane] = max(letter.offset + 1, self._uncommitted.get(lane, 0))
+        INGEST_STOPPED.set(0)
+        await self._commit(inbox)
+        await self._note(outcomes)
+
+    async def _count(self, letters: Sequence[tuple[str, Letter]]) -> list[Outcome]:
+        """Until it is known of each what became of it."""
+        final: list[Outcome] = []
+        pause_s, tries = FIRST_PAUSE_S, 0
+        while letters:
+            outcomes = await self._intake.count(letters)
+            again = [each for each in outcomes if each.error is not None and each.error.retryable]
+            final += [each for each in outcomes if each.error is None or not each.error.retryable]
+            tries += 1
+            if (
+                again
+                and tries >= ATTEMPTS
+                and all(each.error is not None and each.error.code == "internal" for each in again)
+            ):
+                return final + [await self._count_alone(each) for each in again]
+            if again:
+                self._tell_stopped(again[0].error, tries)
+                await asyncio.sleep(pause_s)
+                pause_s = min(LAST_PAUSE_S, 2 * pause_s)
+            letters = [(each.pod_id, each.letter) for each in again]
+        return final
+
+    async def _count_alone(self, outcome: Outcome) -> Outcome:
+        """One letter that is a fault of ours must not keep those behind it."""
+        (alone,) = await self._intake.count([(outcome.pod_id, outcome.letter)])
+        if alone.error is None or not alone.error.retryable:
+            return alone
+        if alone.error.code != "internal":
+            (found,) = await self._count([(outcome.pod_id, outcome.letter)])
+            return found
+        return Outcome(outcome.pod_id, outcome.letter, InternalError("internal", alone.error.message), alone.version)
+
+    async def _bury(self, dead: list[Outcome]) -> None:
+        """Until they are stored: without that, nothing is committed and nothing more is taken."""
+        pause_s, tries = FIRST_PAUSE_S, 0
+        while True:
+            try:
+                await self._dead_letters.bury(dead)
+            except Unavailable as error:
+                tries += 1
+                self._tell_stopped(error, tries)
+                await asyncio.sleep(pause_s)
+                pause_s = min(LAST_PAUSE_S, 2 * pause_s)
+            else:
+                return
+
+    async def _commit(self, inbox: Inbox) -> None:
+        """What can't be committed now is with what comes next."""
+        if not self._uncommitted:
+            return
+        offsets = dict(self._uncommitted)
+        try:
+            await inbox.commit(offsets)
+        except Unavailable as error:
+            log.warning("offsets_not_committed", reason=error.message)
+            return
+        self._uncommitted = {lane: end for lane, end in self._uncommitted.items() if offsets.get(lane) != end}
+
+    async def _note(self, outcomes: Sequence[Outcome]) -> None:
+        results = Counter(
+            (each.pod_id, each.answer.outcome.value if isinstance(each.answer, Accepted) else "dead")
+            for each in outcomes
+        )
+        for (pod_id, result), count in results.items():
+            INGESTED.labels(pod_id, result).inc(count)
+        records = Counter(each.pod_id for each in outcomes)
+        for pod_id, count in records.items():
+            await self._alarm.note(pod_id, count, results[pod_id, "dead"])
+
+    async def _tell_lag(self, inbox: Inbox) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._lag_at + LAG_EVERY_S:
+            return
+        self._lag_at = now
+        with contextlib.suppress(Unavailable):
+            for topic, waiting in (await inbox.lag()).items():
+                INGEST_LAG.labels(pod_of(topic) or topic).set(waiting)
+
+    @staticmethod
+    def _tell_stopped(error: LaurelsError | None, tries: int) -> None:
+        INGEST_STOPPED.set(1)
+        if tries % TELL_EVERY == 1:
+            log.error("ingest_stopped", reason=None if error is None else error.message, tries=tries)

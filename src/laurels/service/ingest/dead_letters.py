@@ -1,0 +1,228 @@
+"""Dead letters: records that could not be counted, kept in a topic beside their own, to be looked at and replayed.
+
+The value of one is the record as it came; its own headers are kept, and ours tell why and from where.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from laurels.core.instants import to_datetime, to_us
+from laurels.errors import Conflict, LaurelsError, NotFound, Unavailable
+from laurels.metrics import DEAD_LETTERS
+from laurels.ports import Broker, Clock, Headers, Ledger, Letter, Outgoing, Replay
+from laurels.service.ingest import topics
+from laurels.service.ingest.intake import Intake, Outcome
+from laurels.service.submit import Accepted
+
+PREFIX = "laurels-"
+REASON_CHARS = 1000
+# Offsets that are no further apart are read in one go.
+CLOSE = 100
+
+
+class DeadLetter(Struct, frozen=True):
+    """`letter`: as it came, with its first place. `replay`: what came of trying again, if it was counted then."""
+
+    place: str
+    code: str
+    reason: str
+    field: str | None
+    schema_version: str | None
+    failed_at: int
+    letter: Letter
+    value_omitted: bool
+    replay: Replay | None = None
+
+
+class DeadLetters:
+    def __init__(self, broker: Broker | None, intake: Intake, ledger: Ledger, clock: Clock) -> None:
+        self._maybe_broker = broker
+        self._intake = intake
+        self._ledger = ledger
+        self._clock = clock
+
+    async def bury(self, outcomes: Sequence[Outcome]) -> None:
+        """Write them down. Unavailable if that is not sure; then it is to be done again."""
+        letters = [self._outgoing(outcome) for outcome in outcomes]
+        answers = await self._broker.send(letters)
+        if any(answer is not None and answer.too_large for answer in answers):
+            # With what we add it is over the broker's limit: then where it lies has to do.
+            short = [
+                _without_value(letter)
+                for letter, answer in zip(letters, answers, strict=True)
+                if answer is not None and answer.too_large
+            ]
+            answers = [answer for answer in answers if answer is None or not answer.too_large]
+            answers += await self._broker.send(short)
+        failed = [answer.reason for answer in answers if answer is not None]
+        if failed:
+            raise Unavailable("kafka_unavailable", f"{len(failed)} dead letters could not be written: {failed[0]}.")
+        for outcome in outcomes:
+            assert outcome.error is not None, "only what failed is dead"
+            DEAD_LETTERS.labels(outcome.pod_id, outcome.error.code).inc()
+
+    async def page(
+        self, pod_id: str, ends: Mapping[int, int] | None, limit: int
+    ) -> tuple[list[DeadLetter], dict[int, int]]:
+        """The last ones first, and where to go on: of each partition, the offset before which more are."""
+        topic = topics.dead_letters(pod_id)
+        found: list[Letter] = []
+        left: dict[int, int] = {}
+        for partition, (low, high) in (await self._broker.bounds(topic)).items():
+            end = high if ends is None else min(high, ends.get(partition, low))
+            start = max(low, end - limit)
+            if start < end:
+                found += await self._broker.read(topic, partition, start, end)
+                left[partition] = start if start > low else 0
+        found.sort(key=lambda letter: (letter.at, letter.offset), reverse=True)
+        for letter in found[limit:]:
+            left[letter.partition] = max(left.get(letter.partition, 0), letter.offset + 1)
+        return await self._shown(pod_id, found[:limit]), {partition: end for partition, end in left.items() if end}
+
+    async def find(self, pod_id: str, place: str) -> DeadLetter:
+        (found,) = await self._find(pod_id, [place])
+        return found
+
+    async def replay(self, pod_id: str, places: Sequence[str]) -> list[tuple[DeadLetter, Accepted | LaurelsError]]:
+        """Try again, with the schemas and boards as they are now. What was counted once is not counted again."""
+        found = await self._find(pod_id, places)
+        whole = [dead for dead in found if not dead.value_omitted]
+        outcomes = iter(await self._intake.count([(pod_id, dead.letter) for dead in whole]))
+        answers = [_omitted() if dead.value_omitted else next(outcomes).answer for dead in found]
+        now = self._clock.now_us()
+        counted = [
+            Replay(dead.place, answer.outcome.value, now)
+            for dead, answer in zip(found, answers, strict=True)
+            if isinstance(answer, Accepted)
+        ]
+        if counted:
+            await self._ledger.streams.note_replays(pod_id, counted)
+        return list(zip(found, answers, strict=True))
+
+    @property
+    def _broker(self) -> Broker:
+        if self._maybe_broker is None:
+            raise Conflict("kafka_off", "This server was started without Kafka (--kafka, LAURELS_KAFKA).")
+        return self._maybe_broker
+
+    async def _find(self, pod_id: str, places: Sequence[str]) -> list[DeadLetter]:
+        topic = topics.dead_letters(pod_id)
+        bounds = await self._broker.bounds(topic)
+        wanted = [_parse(place) for place in places]
+        for place, (partition, offset) in zip(places, wanted, strict=True):
+            low, high = bounds.get(partition, (0, 0))
+            if not low <= offset < high:
+                raise _unknown(pod_id, place)
+        held: dict[tuple[int, int], Letter] = {}
+        for partition in {partition for partition, _ in wanted}:
+            for start, end in _stretches(sorted(offset for each, offset in wanted if each == partition)):
+                for letter in await self._broker.read(topic, partition, start, end):
+                    held[partition, letter.offset] = letter
+        for place, key in zip(places, wanted, strict=True):
+            if key not in held:
+                raise _unknown(pod_id, place)
+        return await self._shown(pod_id, [held[key] for key in wanted])
+
+    async def _shown(self, pod_id: str, letters: Sequence[Letter]) -> list[DeadLetter]:
+        places = [_place(letter) for letter in letters]
+        replays = {each.place: each for each in await self._ledger.streams.replays(pod_id, places)} if places else {}
+        return [_read(pod_id, letter, replays.get(place)) for letter, place in zip(letters, places, strict=True)]
+
+    def _outgoing(self, outcome: Outcome) -> Outgoing:
+        error, letter = outcome.error, outcome.letter
+        assert error is not None, "only what failed is dead"
+        told = {
+            "code": error.code,
+            "reason": error.message[:REASON_CHARS],
+            "field": error.field,
+            "schema-version": outcome.version,
+            "topic": letter.topic,
+            "partition": str(letter.partition),
+            "offset": str(letter.offset),
+            "timestamp": to_datetime(letter.at).isoformat(),
+            "failed-at": to_datetime(self._clock.now_us()).isoformat(),
+        }
+        ours = tuple((PREFIX + name, text.encode()) for name, text in told.items() if text is not None)
+        return Outgoing(topics.dead_letters(outcome.pod_id), letter.key, letter.value, _own(letter.headers) + ours)
+
+
+def _own(headers: Headers) -> Headers:
+    return tuple((name, value) for name, value in headers if not name.startswith(PREFIX))
+
+
+def _without_value(letter: Outgoing) -> Outgoing:
+    return Outgoing(letter.topic, letter.key, None, (*letter.headers, (f"{PREFIX}value-omitted", b"true")))
+
+
+def _read(pod_id: str, letter: Letter, replay: Replay | None) -> DeadLetter:
+    """What our headers tell. Somebody else may have written there, too: then it is read as what it is."""
+    told = {
+        name.removeprefix(PREFIX): value.decode("utf-8", "replace")
+        for name, value in letter.headers
+        if name.startswith(PREFIX) and value is not None
+    }
+    first = Letter(
+        topics.updates(pod_id) if "topic" in told else letter.topic,
+        _number(told.get("partition"), letter.partition),
+        _number(told.get("offset"), letter.offset),
+        letter.key,
+        letter.value,
+        _own(letter.headers),
+        _moment(told.get("timestamp"), letter.at),
+    )
+    return DeadLetter(
+        place=_place(letter),
+        code=told.get("code", "internal"),
+        reason=told.get("reason", "Laurels did not write this letter."),
+        field=told.get("field"),
+        schema_version=told.get("schema-version"),
+        failed_at=_moment(told.get("failed-at"), letter.at),
+        letter=first,
+        value_omitted="value-omitted" in told,
+        replay=replay,
+    )
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 19 else otherwise
+
+
+def _moment(text: str | None, otherwise: int) -> int:
+    try:
+        return otherwise if text is None else to_us(datetime.fromisoformat(text))
+    except (ValueError, TypeError):
+        return otherwise
+
+
+def _place(letter: Letter) -> str:
+    return f"{letter.partition}-{letter.offset}"
+
+
+def _parse(place: str) -> tuple[int, int]:
+    partition, _, offset = place.partition("-")
+    return _number(partition, -1), _number(offset, -1)
+
+
+def _stretches(offsets: Sequence[int]) -> list[tuple[int, int]]:
+    """Offsets that are close to each other are read together."""
+    stretches: list[tuple[int, int]] = []
+    for offset in offsets:
+        if stretches and offset - stretches[-1][1] < CLOSE:
+            stretches[-1] = (stretches[-1][0], offset + 1)
+        else:
+            stretches.append((offset, offset + 1))
+    return stretches
+
+
+def _unknown(pod_id: str, place: str) -> LaurelsError:
+    return NotFound(
+        "dead_letter_not_found", f"Pod {pod_id!r} has no dead letter {place!r}; Kafka may have let it go.", field="id"
+    )
+
+
+def _omitted() -> LaurelsError:
+    return Conflict(
+        "record_too_large", "The dead letter holds no value, for it was too large. Its first place may still have it."
+    )
