@@ -1,6 +1,6 @@
 # Every target sets up what it needs in a fresh clone; the second time there is nothing left to do.
 .DEFAULT_GOAL := help
-SETUP := pyproject.toml constraints.txt tools/setup.sh
+SETUP := pyproject.toml constraints.txt tools/setup.sh tests/support/kafka.pom.xml
 PYTHON ?= python3
 export PYTHON
 

@@ -56,6 +56,19 @@ say "installing the pinned packages of constraints.txt into .venv (for '$what')"
 extra=""
 [ "$what" = dev ] && extra="[dev]"
 .venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$extra"
+
+# Apache Kafka for the tests, by Maven, which keeps it in its own cache.
+if [ "$what" = dev ]; then
+    if have mvn && have java; then
+        say "fetching Apache Kafka's Maven artifacts for the tests; it is started by them only"
+        # shellcheck disable=SC2069 # only errors are worth reading
+        mvn -q -B -f tests/support/kafka.pom.xml org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath \
+            -Dmdep.outputFile="$PWD/.venv/kafka.classpath" >.venv/kafka.log 2>&1 ||
+            say "that failed (see .venv/kafka.log): Kafka's tests will run on librdkafka's own broker, or fail in CI"
+    else
+        say "no Java or no Maven: Kafka's tests will run on librdkafka's own broker"
+    fi
+fi
 touch ".venv/.$what"
 [ "$what" = dev ] && touch .venv/.run
 say "done"

@@ -50,6 +50,7 @@ SETTINGS = {
         Setting("kafka", None, "Kafka's brokers, HOST:PORT,HOST:PORT. Default: none."),
         Setting("kafka_config", None, "File of librdkafka settings (SASL, TLS), NAME=VALUE lines, passed through."),
         Setting("kafka_group", "laurels", "The consumer group that the servers of one ledger share."),
+        Setting("kafka_topic_prefix", "", "What all topics begin with, where several ledgers share a Kafka."),
         Setting("ingest", 0, "1: take scores from Kafka as well (serve --ingest).", 0, 1),
         Setting("ingest_batch", 1000, "How many Kafka records are counted together at most.", 1, 100_000),
         Setting("ingest_port", 8081, "Port of `laurels ingest` for its health and metrics; 0: a free one.", 0, 65535),
@@ -91,6 +92,7 @@ class Settings:
     kafka: str | None
     kafka_config: Path | None
     kafka_group: str
+    kafka_topic_prefix: str
     ingest: int
     ingest_batch: int
     ingest_port: int
@@ -261,6 +263,12 @@ def _check_together(settings: Settings) -> None:
             "missing_field",
             "To take scores from Kafka its brokers must be named: set LAURELS_KAFKA (--kafka) to HOST:PORT.",
             field="LAURELS_KAFKA",
+        )
+    if re.fullmatch(r"[A-Za-z0-9._-]{0,100}", settings.kafka_topic_prefix) is None:
+        raise Invalid(
+            "wrong_format",
+            "Names of topics have letters, digits, '.', '_' and '-'.",
+            field="LAURELS_KAFKA_TOPIC_PREFIX",
         )
     if settings.workers > 1 and in_memory:
         raise Invalid(

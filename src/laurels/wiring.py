@@ -40,6 +40,7 @@ def build_laurels(settings: Settings, admin_key: str) -> tuple[Laurels, Announce
         spool=None if settings.spool is None else FileSpool(settings.spool),
         broker=_build_broker(settings),
         ingest=Ingest(settings.kafka_group, settings.ingest_batch) if settings.ingest else None,
+        topic_prefix=settings.kafka_topic_prefix,
         alert_percent=settings.dead_letter_alert_percent,
         admin_key=admin_key,
         max_boards=settings.max_boards,

@@ -23,6 +23,7 @@ from laurels.service.ingest.consumer import Consumer
 from laurels.service.ingest.dead_letters import DeadLetters
 from laurels.service.ingest.intake import Intake
 from laurels.service.ingest.schemas import Schemas
+from laurels.service.ingest.topics import Topics
 from laurels.service.jobs import Jobs
 from laurels.service.moderation import Moderation
 from laurels.service.people import People
@@ -69,6 +70,7 @@ class Laurels:
         spool: Spool | None = None,
         broker: Broker | None = None,
         ingest: Ingest | None = None,
+        topic_prefix: str = "",
         alert_percent: int = ALERT_PERCENT,
         admin_key: str,
         max_boards: int,
@@ -113,13 +115,16 @@ class Laurels:
         retention = Retention(ledger, self.boards, clock)
         self.schemas = Schemas(ledger, self._registry, clock)
         intake = Intake(self.boards, self.schemas, self.submissions, self._registry)
-        self.dead_letters = DeadLetters(broker, intake, ledger, clock)
+        self.topics = Topics(topic_prefix)
+        self.dead_letters = DeadLetters(broker, self.topics, intake, ledger, clock)
         self._broker = broker
-        self._publisher = None if broker is None else Publisher(ledger, broker, self.boards)
+        self._publisher = None if broker is None else Publisher(ledger, broker, self.topics, self.boards)
         self._consumer: Consumer | None = None
         if broker is not None and ingest is not None:
             alarm = Alarm(ledger.outbox, clock, alert_percent)
-            self._consumer = Consumer(broker, intake, self.dead_letters, alarm, group=ingest.group, batch=ingest.batch)
+            self._consumer = Consumer(
+                broker, self.topics, intake, self.dead_letters, alarm, group=ingest.group, batch=ingest.batch
+            )
         chores = Chores(
             ledger,
             index,

@@ -5,6 +5,7 @@ The ledger itself is the outbox. Events are followed in the order of their commi
 Kafka has them; a period is marked once its end and its rewards are there. A repetition has the same `id`.
 """
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,13 +20,15 @@ from laurels.metrics import PUBLISHED
 from laurels.ports import Broker, Grant, Ledger, Outgoing, Row, StoredEvent
 from laurels.service.boards import Boards
 from laurels.service.freezing import grant_id, has_begun
-from laurels.service.ingest import topics
+from laurels.service.ingest.topics import Topics
 
 log = structlog.get_logger()
 
 AT_ONCE = 1000
 # Then the lease is looked after, and others have their turn.
 ROUNDS = 100
+FIRST_WAIT_S = 0.5
+LAST_WAIT_S = 30.0
 SCORE_CHANGED = "score.changed"
 PERIOD_FROZEN = "period.frozen"
 PERIOD_REFROZEN = "period.refrozen"
@@ -33,12 +36,15 @@ REWARD_GRANTED = "reward.granted"
 
 
 class Publisher:
-    def __init__(self, ledger: Ledger, broker: Broker, boards: Boards) -> None:
+    def __init__(self, ledger: Ledger, broker: Broker, topics: Topics, boards: Boards) -> None:
+        self._topics = topics
         self._ledger = ledger
         self._streams = ledger.streams
         self._broker = broker
         self._boards = boards
         self._ledger_id = ""
+        self._wait_until = 0.0
+        self._wait_s = FIRST_WAIT_S
 
     async def open(self, ledger_id: str) -> None:
         """From the first time on that this is called, all is told."""
@@ -46,6 +52,8 @@ class Publisher:
         await self._streams.begin_publishing()
 
     async def is_due(self) -> bool:
+        if time.monotonic() < self._wait_until:
+            return False
         events, _ = await self._streams.accepted_after(await self._streams.begin_publishing(), 1)
         return bool(events) or bool(await self._streams.unpublished_periods(1))
 
@@ -68,7 +76,11 @@ class Publisher:
         answers = await self._broker.send(letters)
         failed = [answer.reason for answer in answers if answer is not None]
         if failed:
-            raise Unavailable("kafka_unavailable", f"{len(failed)} messages could not be published: {failed[0]}.")
+            # The next try is soon, then less and less so.
+            self._wait_until = time.monotonic() + self._wait_s
+            self._wait_s = min(LAST_WAIT_S, 2 * self._wait_s)
+            raise Unavailable("kafka_unavailable", f"{len(failed)} messages could not be published: {failed[0]}")
+        self._wait_s = FIRST_WAIT_S
         PUBLISHED.labels(kind).inc(len(letters))
 
     # Score changes
@@ -112,7 +124,7 @@ class Publisher:
             "metadata": None if event.metadata is None else msgspec.Raw(event.metadata.encode()),
             "periods": shown,
         }
-        topic = topics.score_changes(board.pod_id)
+        topic = self._topics.score_changes(board.pod_id)
         return self._letter(topic, event.user_id, SCORE_CHANGED, f"event-{event.seq}", event.received_at, data)
 
     # Period ends
@@ -147,7 +159,7 @@ class Publisher:
             "totalUsers": period.total_users,
         }
         kind = PERIOD_FROZEN if period.replaces is None else PERIOD_REFROZEN
-        topic = topics.period_ends(board.pod_id)
+        topic = self._topics.period_ends(board.pod_id)
         return self._letter(topic, board.uuid, kind, f"period-{period.id}", period.frozen_at or 0, data)
 
     def _reward(self, board: Board, period: Period, grant: Grant) -> Outgoing:
@@ -159,7 +171,7 @@ class Publisher:
             "score": grant.score,
             "prize": msgspec.Raw(grant.prize.encode()),
         }
-        topic = topics.rewards(board.pod_id)
+        topic = self._topics.rewards(board.pod_id)
         return self._letter(topic, grant.user_id, REWARD_GRANTED, grant_id(grant), grant.granted_at, data)
 
     def _letter(self, topic: str, key: str, kind: str, name: str, at: int, data: dict[str, Any]) -> Outgoing:

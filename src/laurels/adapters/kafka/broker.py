@@ -21,11 +21,12 @@ T = TypeVar("T")
 
 CALL_TIMEOUT_S = 10
 PING_TIMEOUT_S = 2
+MAKE_TIMEOUT_S = 5
 SEND_TIMEOUT_MS = 10_000
 READ_TIMEOUT_S = 10
 READ_AT_ONCE = 500
 # So soon the topic of a new pod is noticed.
-METADATA_MS = 3000
+METADATA_MS = 1000
 QUEUED_KBYTES = 16 * 1024
 
 
@@ -130,6 +131,9 @@ class KafkaBroker:
         return list(answers)
 
     def _make_topics(self, topics: set[str]) -> None:
+        """With the partitions and replicas that the brokers have as their default. Where we may not make topics, or
+        somebody was quicker, they may be there all the same when they are written to.
+        """
         missing = topics - self._made
         if not missing:
             return
@@ -137,13 +141,12 @@ class KafkaBroker:
         there = set(admin.list_topics(timeout=CALL_TIMEOUT_S).topics)
         wanted = [NewTopic(topic, num_partitions=-1, replication_factor=-1) for topic in sorted(missing - there)]
         if wanted:
-            for topic, made in admin.create_topics(wanted, request_timeout=CALL_TIMEOUT_S).items():
+            for topic, made in admin.create_topics(wanted, request_timeout=MAKE_TIMEOUT_S).items():
                 try:
-                    made.result(CALL_TIMEOUT_S)
+                    made.result(MAKE_TIMEOUT_S)
                     log.info("topic_made", topic=topic)
-                except KafkaException as error:
-                    if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                        raise
+                except (KafkaException, TimeoutError) as error:
+                    log.warning("topic_not_made", topic=topic, reason=str(error))
         self._made |= missing
 
     def _ping(self) -> None:

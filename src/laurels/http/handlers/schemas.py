@@ -14,7 +14,6 @@ from laurels.http.fields import SchemaVersion
 from laurels.http.problems import problem_of
 from laurels.http.requests import NoQuery, SchemaBody, SchemaStateBody, TryOutBody, WhereBody
 from laurels.ports import Letter
-from laurels.service.ingest import topics
 from laurels.service.ingest.transformer import show_common
 
 
@@ -78,7 +77,7 @@ async def post_trial(call: Call[NoQuery, TryOutBody]) -> TrialAnswer:
     pod_id, body = await _pod_of(call), call.body
     headers = tuple((name, value.encode()) for name, value in body.headers.items())
     now = call.laurels.clock.now_us()
-    letter = Letter(topics.updates(pod_id), 0, 0, None, msgspec.json.encode(body.event), headers, now)
+    letter = Letter(call.laurels.topics.updates(pod_id), 0, 0, None, msgspec.json.encode(body.event), headers, now)
     transformed, version = call.laurels.schemas.try_out(pod_id, letter, body.schema_version)
     problem = None
     try:

@@ -22,7 +22,7 @@ from laurels.ports import Broker, Inbox, Lane, Letter
 from laurels.service.ingest.alarm import Alarm
 from laurels.service.ingest.dead_letters import DeadLetters
 from laurels.service.ingest.intake import Intake, Outcome
-from laurels.service.ingest.topics import PATTERN, pod_of
+from laurels.service.ingest.topics import Topics
 from laurels.service.submit import Accepted
 
 log = structlog.get_logger()
@@ -40,9 +40,18 @@ ATTEMPTS = 3
 
 class Consumer:
     def __init__(
-        self, broker: Broker, intake: Intake, dead_letters: DeadLetters, alarm: Alarm, *, group: str, batch: int
+        self,
+        broker: Broker,
+        topics: Topics,
+        intake: Intake,
+        dead_letters: DeadLetters,
+        alarm: Alarm,
+        *,
+        group: str,
+        batch: int,
     ) -> None:
         self._broker = broker
+        self._topics = topics
         self._intake = intake
         self._dead_letters = dead_letters
         self._alarm = alarm
@@ -67,7 +76,7 @@ class Consumer:
     async def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._closing:
-            inbox = self._broker.open_inbox(PATTERN, self._group)
+            inbox = self._broker.open_inbox(self._topics.pattern, self._group)
             try:
                 await self._consume(inbox)
             except Unavailable as error:
@@ -115,7 +124,7 @@ class Consumer:
             await inbox.hold()
 
     async def _finish(self, inbox: Inbox, letters: list[Letter]) -> None:
-        outcomes = await self._count([(pod_of(letter.topic) or "", letter) for letter in letters])
+        outcomes = await self._count([(self._topics.pod_of(letter.topic), letter) for letter in letters])
         dead = [outcome for outcome in outcomes if outcome.error is not None]
         if dead:
             await self._bury(dead)
@@ -142,9 +151,7 @@ class Consumer:
             ):
                 return final + [await self._count_alone(each) for each in again]
             if again:
-                self._tell_stopped(again[0].error, tries)
-                await asyncio.sleep(pause_s)
-                pause_s = min(LAST_PAUSE_S, 2 * pause_s)
+                pause_s = await self._pause(again[0].error, tries, pause_s)
             letters = [(each.pod_id, each.letter) for each in again]
         return final
 
@@ -166,9 +173,7 @@ class Consumer:
                 await self._dead_letters.bury(dead)
             except Unavailable as error:
                 tries += 1
-                self._tell_stopped(error, tries)
-                await asyncio.sleep(pause_s)
-                pause_s = min(LAST_PAUSE_S, 2 * pause_s)
+                pause_s = await self._pause(error, tries, pause_s)
             else:
                 return
 
@@ -202,10 +207,14 @@ class Consumer:
         self._lag_at = now
         with contextlib.suppress(Unavailable):
             for topic, waiting in (await inbox.lag()).items():
-                INGEST_LAG.labels(pod_of(topic) or topic).set(waiting)
+                INGEST_LAG.labels(self._topics.pod_of(topic)).set(waiting)
 
-    @staticmethod
-    def _tell_stopped(error: LaurelsError | None, tries: int) -> None:
+    async def _pause(self, error: LaurelsError | None, tries: int, pause_s: float) -> float:
+        """Wait before the next try; gives how long to wait then."""
         INGEST_STOPPED.set(1)
         if tries % TELL_EVERY == 1:
             log.error("ingest_stopped", reason=None if error is None else error.message, tries=tries)
+        if self._closing:
+            raise Unavailable("stopping", "What was taken last is taken again by whoever goes on.")
+        await asyncio.sleep(pause_s)
+        return min(LAST_PAUSE_S, 2 * pause_s)

@@ -12,8 +12,8 @@ from laurels.core.instants import to_datetime, to_us
 from laurels.errors import Conflict, LaurelsError, NotFound, Unavailable
 from laurels.metrics import DEAD_LETTERS
 from laurels.ports import Broker, Clock, Headers, Ledger, Letter, Outgoing, Replay
-from laurels.service.ingest import topics
 from laurels.service.ingest.intake import Intake, Outcome
+from laurels.service.ingest.topics import Topics
 from laurels.service.submit import Accepted
 
 PREFIX = "laurels-"
@@ -37,8 +37,9 @@ class DeadLetter(Struct, frozen=True):
 
 
 class DeadLetters:
-    def __init__(self, broker: Broker | None, intake: Intake, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, broker: Broker | None, topics: Topics, intake: Intake, ledger: Ledger, clock: Clock) -> None:
         self._maybe_broker = broker
+        self._topics = topics
         self._intake = intake
         self._ledger = ledger
         self._clock = clock
@@ -58,7 +59,7 @@ class DeadLetters:
             answers += await self._broker.send(short)
         failed = [answer.reason for answer in answers if answer is not None]
         if failed:
-            raise Unavailable("kafka_unavailable", f"{len(failed)} dead letters could not be written: {failed[0]}.")
+            raise Unavailable("kafka_unavailable", f"{len(failed)} dead letters could not be written: {failed[0]}")
         for outcome in outcomes:
             assert outcome.error is not None, "only what failed is dead"
             DEAD_LETTERS.labels(outcome.pod_id, outcome.error.code).inc()
@@ -67,7 +68,7 @@ class DeadLetters:
         self, pod_id: str, ends: Mapping[int, int] | None, limit: int
     ) -> tuple[list[DeadLetter], dict[int, int]]:
         """The last ones first, and where to go on: of each partition, the offset before which more are."""
-        topic = topics.dead_letters(pod_id)
+        topic = self._topics.dead_letters(pod_id)
         found: list[Letter] = []
         left: dict[int, int] = {}
         for partition, (low, high) in (await self._broker.bounds(topic)).items():
@@ -108,7 +109,7 @@ class DeadLetters:
         return self._maybe_broker
 
     async def _find(self, pod_id: str, places: Sequence[str]) -> list[DeadLetter]:
-        topic = topics.dead_letters(pod_id)
+        topic = self._topics.dead_letters(pod_id)
         bounds = await self._broker.bounds(topic)
         wanted = [_parse(place) for place in places]
         for place, (partition, offset) in zip(places, wanted, strict=True):
@@ -128,7 +129,8 @@ class DeadLetters:
     async def _shown(self, pod_id: str, letters: Sequence[Letter]) -> list[DeadLetter]:
         places = [_place(letter) for letter in letters]
         replays = {each.place: each for each in await self._ledger.streams.replays(pod_id, places)} if places else {}
-        return [_read(pod_id, letter, replays.get(place)) for letter, place in zip(letters, places, strict=True)]
+        first = self._topics.updates(pod_id)
+        return [_read(first, letter, replays.get(place)) for letter, place in zip(letters, places, strict=True)]
 
     def _outgoing(self, outcome: Outcome) -> Outgoing:
         error, letter = outcome.error, outcome.letter
@@ -145,7 +147,9 @@ class DeadLetters:
             "failed-at": to_datetime(self._clock.now_us()).isoformat(),
         }
         ours = tuple((PREFIX + name, text.encode()) for name, text in told.items() if text is not None)
-        return Outgoing(topics.dead_letters(outcome.pod_id), letter.key, letter.value, _own(letter.headers) + ours)
+        return Outgoing(
+            self._topics.dead_letters(outcome.pod_id), letter.key, letter.value, _own(letter.headers) + ours
+        )
 
 
 def _own(headers: Headers) -> Headers:
@@ -156,7 +160,7 @@ def _without_value(letter: Outgoing) -> Outgoing:
     return Outgoing(letter.topic, letter.key, None, (*letter.headers, (f"{PREFIX}value-omitted", b"true")))
 
 
-def _read(pod_id: str, letter: Letter, replay: Replay | None) -> DeadLetter:
+def _read(first_topic: str, letter: Letter, replay: Replay | None) -> DeadLetter:
     """What our headers tell. Somebody else may have written there, too: then it is read as what it is."""
     told = {
         name.removeprefix(PREFIX): value.decode("utf-8", "replace")
@@ -164,7 +168,7 @@ def _read(pod_id: str, letter: Letter, replay: Replay | None) -> DeadLetter:
         if name.startswith(PREFIX) and value is not None
     }
     first = Letter(
-        topics.updates(pod_id) if "topic" in told else letter.topic,
+        first_topic if "topic" in told else letter.topic,
         _number(told.get("partition"), letter.partition),
         _number(told.get("offset"), letter.offset),
         letter.key,

@@ -2,32 +2,34 @@
 
 import re
 
-# For librdkafka a name that begins with ^ is a pattern.
-PATTERN = "^pod-.+-score-updates$"
-_UPDATES = re.compile(r"pod-(?P<pod>.+)-score-updates")
+from msgspec import Struct
 
 
-def pod_of(topic: str) -> str | None:
-    """The pod whose scores arrive there."""
-    match = _UPDATES.fullmatch(topic)
-    return match["pod"] if match else None
+class Topics(Struct, frozen=True):
+    """`prefix`: what all of them begin with, so that several ledgers can share a Kafka."""
 
+    prefix: str = ""
 
-def updates(pod_id: str) -> str:
-    return f"pod-{pod_id}-score-updates"
+    @property
+    def pattern(self) -> str:
+        """All topics on which scores arrive. For librdkafka a name that begins with ^ is a pattern."""
+        return f"^{re.escape(self.prefix)}pod-.+-score-updates$"
 
+    def pod_of(self, topic: str) -> str:
+        """The pod whose scores arrive there."""
+        return topic.removeprefix(f"{self.prefix}pod-").removesuffix("-score-updates")
 
-def dead_letters(pod_id: str) -> str:
-    return f"pod-{pod_id}-score-updates-dlq"
+    def updates(self, pod_id: str) -> str:
+        return f"{self.prefix}pod-{pod_id}-score-updates"
 
+    def dead_letters(self, pod_id: str) -> str:
+        return f"{self.prefix}pod-{pod_id}-score-updates-dlq"
 
-def score_changes(pod_id: str) -> str:
-    return f"pod-{pod_id}-score-changes"
+    def score_changes(self, pod_id: str) -> str:
+        return f"{self.prefix}pod-{pod_id}-score-changes"
 
+    def period_ends(self, pod_id: str) -> str:
+        return f"{self.prefix}pod-{pod_id}-period-ends"
 
-def period_ends(pod_id: str) -> str:
-    return f"pod-{pod_id}-period-ends"
-
-
-def rewards(pod_id: str) -> str:
-    return f"pod-{pod_id}-rewards"
+    def rewards(self, pod_id: str) -> str:
+        return f"{self.prefix}pod-{pod_id}-rewards"

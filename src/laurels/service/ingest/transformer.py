@@ -90,7 +90,7 @@ class Transformer:
         user_id = _text(event, self._user_id, "userId", _ID, limits.USER_ID_CHARS)
         uuid = _text(event, self._uuid, "UUID", _SLUG, limits.BOARD_UUID_CHARS)
         score = self._read_score(event)
-        at = letter.at
+        at, stamped = letter.at, self._timestamp is None
         if self._timestamp is not None:
             at = self._to_us(_need(event, self._timestamp, "timestamp"), ".".join(self._timestamp), self._unit)
         region = None
@@ -102,7 +102,10 @@ class Transformer:
         for path in self._mapped:
             _remove(event, path)
         return Transformed(
-            uuid, Submission(user_id, score, at=at, event_id=event_id, metadata=event or None, region=region)
+            uuid,
+            Submission(
+                user_id, score, at=at, event_id=event_id, metadata=event or None, stamped=stamped, region=region
+            ),
         )
 
     def _read_score(self, event: Event) -> float:
@@ -118,7 +121,7 @@ class Transformer:
         try:
             return exact_score(value, field)
         except Invalid as error:
-            raise Invalid("invalid_score", error.message, field=field, rule=error.rule) from None
+            raise Invalid("invalid_score", f"{field} (score): {error.message}", field=field, rule=error.rule) from None
 
     def _read_event_id(self, where: Where, event: Event, headers: Headers) -> str:
         field = where.field or f"header {where.header}"

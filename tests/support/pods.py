@@ -1,0 +1,120 @@
+"""Three pods whose games write events of three shapes, as in the design that Laurels replaces, and what it takes to
+take them in.
+"""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from confluent_kafka import Message
+
+from laurels.adapters.kafka import KafkaBroker
+from laurels.core.board import Board
+from laurels.core.schemas import (
+    FieldMappings,
+    SchemaState,
+    SchemaTerms,
+    ScoreType,
+    TimestampFormat,
+)
+from laurels.core.scores import Rule
+from laurels.errors import LaurelsError
+from laurels.ports import Role
+from laurels.service.access import Caller
+from laurels.service.ingest.topics import Topics
+from laurels.service.laurels import Ingest, Laurels
+from laurels.service.reads import Selection
+from support.kafka import Game, shared_kafka
+from support.services import Stage
+
+ADMIN = Caller(Role.ADMIN, None, "test")
+PATIENCE_S = 30
+
+TERMS = {
+    "pod-1": SchemaTerms(
+        FieldMappings("playerId", "points", "leaderboardUuid", "gameTime"), score_type=ScoreType.INTEGER
+    ),
+    "pod-2": SchemaTerms(
+        FieldMappings("customerId", "rewardPoints", "leaderboardId", "transactionTimestamp"),
+        TimestampFormat.EPOCH_MILLIS,
+    ),
+    "pod-3": SchemaTerms(FieldMappings("user.id", "score.value", "context.leaderboardUuid", "eventTime")),
+}
+
+
+def event_of(shape: str, user: str, score: float, board: str) -> dict[str, Any]:
+    """An event as a game of that pod writes it, of just now."""
+    now_ms = int(time.time() * 1000)
+    iso = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
+    if shape == "pod-1":
+        return {"playerId": user, "points": int(score), "gameTime": iso, "leaderboardUuid": board, "gameMode": "ranked"}
+    if shape == "pod-2":
+        return {"customerId": user, "rewardPoints": score, "leaderboardId": board, "transactionTimestamp": now_ms}
+    return {
+        "user": {"id": user, "guild": "owls"},
+        "score": {"value": score},
+        "eventTime": iso,
+        "context": {"leaderboardUuid": board},
+    }
+
+
+class Arena:
+    """A Kafka, and services that take scores from it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        stage.clock.now = time.time_ns() // 1000
+        self.kafka = shared_kafka()
+        self.game = Game(self.kafka.servers)
+        # Tests share a Kafka: each has topics of its own.
+        self.mark = uuid.uuid4().hex[:8]
+        self.topics = Topics(f"{self.mark}.")
+        self.pods: dict[str, str] = {}
+
+    @contextlib.asynccontextmanager
+    async def running(self, *, batch: int = 1000, **settings: Any) -> AsyncIterator[Laurels]:
+        broker = settings.pop("broker", None) or KafkaBroker(self.kafka.servers, {"session.timeout.ms": "6000"})
+        ingest = Ingest(f"laurels-{self.mark}", batch)
+        async with self.stage.running(
+            broker=broker, ingest=ingest, topic_prefix=self.topics.prefix, jobs_interval_ms=50, **settings
+        ) as laurels:
+            yield laurels
+
+    async def make_pod(self, laurels: Laurels, shape: str, *, topic: bool = True, **fields: Any) -> Board:
+        """A pod with a schema and a board that adds up."""
+        pod_id = self.pods.setdefault(shape, f"{shape}-{self.mark}")
+        await laurels.access.create_pod(pod_id, pod_id)
+        if shape in TERMS:
+            await laurels.schemas.put(pod_id, "1.0", TERMS[shape], SchemaState.ACTIVE)
+        if topic:
+            self.game.make_topic(self.topics.updates(pod_id))
+        fields = {"rule": Rule.INCREMENT} | fields
+        board = Board(id=0, uuid=f"board-{pod_id}", pod_id=pod_id, name="A board", created_at=0, **fields)
+        return await laurels.boards.create(board, None)
+
+    def topic(self, shape: str) -> str:
+        return self.topics.updates(self.pods[shape])
+
+
+def told_by(message: Message) -> dict[str, Any]:
+    """The headers of a dead letter, ours without what they begin with."""
+    headers: Any = message.headers() or []
+    return {name.removeprefix("laurels-"): (value or b"").decode("utf-8", "replace") for name, value in headers}
+
+
+async def totals(laurels: Laurels, board: Board) -> dict[str, float]:
+    page = (await laurels.reads.top(laurels.boards.to_read(ADMIN, board.uuid), Selection(), 0, 1000)).value
+    return {place.user_id: place.score for place in page.places}
+
+
+async def until(ready: Callable[[], Awaitable[bool]], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        with contextlib.suppress(LaurelsError):
+            if await ready():
+                return
+        assert time.monotonic() < end, f"{what}: not within {PATIENCE_S} s"
+        await asyncio.sleep(0.05)
