@@ -47,10 +47,7 @@ def dead(arena: Arena, shape: str) -> list[dict[str, Any]]:
     """The dead letters of a pod: what our headers say, and the value."""
     found = []
     for message in arena.game.read(arena.topics.dead_letters(arena.pods[shape])):
-        headers = {name: (value or b"").decode("utf-8", "replace") for name, value in list(message.headers() or ())}
-        found.append(
-            {name.removeprefix("laurels-"): value for name, value in headers.items()} | {"value": message.value()}
-        )
+        found.append(told_by(message) | {"value": message.value()})
     return found
 
 

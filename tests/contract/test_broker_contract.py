@@ -1,0 +1,192 @@
+"""What a Broker must do, on Apache Kafka and on librdkafka's own broker."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from laurels.adapters.kafka import KafkaBroker, read_client_config
+from laurels.errors import Invalid, Unavailable
+from laurels.ports import Broker, Inbox, Letter, Outgoing
+from support.kafka import Game, LibrdkafkaBroker, need_kafka, shared_kafka
+from support.running import free_port
+
+PATIENCE_S = 30
+
+
+@pytest.fixture(params=["kafka", "librdkafka"])
+def servers(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "kafka":
+        need_kafka()
+        yield shared_kafka().servers
+    else:
+        own = LibrdkafkaBroker()
+        yield own.servers
+
+
+def with_broker(servers: str, work: Callable[[KafkaBroker], Awaitable[None]]) -> None:
+    async def run() -> None:
+        broker: Broker = KafkaBroker(servers, {"session.timeout.ms": "6000"})
+        try:
+            await work(broker)  # type: ignore[arg-type]
+        finally:
+            await broker.close()
+
+    asyncio.run(run())
+
+
+async def take(inbox: Inbox, count: int) -> list[Letter]:
+    """So many letters, however they come."""
+    found: list[Letter] = []
+    end = time.monotonic() + PATIENCE_S
+    while len(found) < count:
+        assert time.monotonic() < end, f"{len(found)} of {count} letters"
+        found += await inbox.take(100, 0.2)
+    return found
+
+
+def test_letters_go_out_and_come_in(servers: str) -> None:
+    prefix = uuid.uuid4().hex[:8]
+
+    async def check(broker: KafkaBroker) -> None:
+        topic = f"{prefix}-a"
+        letters = [Outgoing(topic, f"k{n}".encode(), f"v{n}".encode(), (("h", b"1"), ("n", None))) for n in range(50)]
+        assert await broker.send([*letters, Outgoing(topic, None, None)]) == [None] * 51
+        inbox = broker.open_inbox(f"^{prefix}-.*$", "g")
+        found = await take(inbox, 51)
+        assert {(each.key, each.value) for each in found} == {(each.key, each.value) for each in letters} | {
+            (None, None)
+        }
+        assert {each.headers for each in found} == {(("h", b"1"), ("n", None)), ()}
+        assert all(abs(each.at / 1e6 - time.time()) < 600 for each in found)
+        assert len({each.place for each in found}) == 51
+        bounds = await broker.bounds(topic)
+        assert sum(high - low for low, high in bounds.values()) == 51
+        for partition, (low, high) in bounds.items():
+            own = sorted((each for each in found if each.partition == partition), key=lambda each: each.offset)
+            assert await broker.read(topic, partition, low, high) == own
+            assert await broker.read(topic, partition, low, low) == []
+            assert await broker.read(topic, partition, low, min(high, low + 2)) == own[:2]
+        assert await broker.bounds(f"{prefix}-nothing") == {}
+        await inbox.close()
+        await inbox.close()
+
+    with_broker(servers, check)
+
+
+def test_whoever_comes_after_goes_on_from_what_was_committed(servers: str) -> None:
+    topic = f"{uuid.uuid4().hex[:8]}-a"
+
+    async def check(broker: KafkaBroker) -> None:
+        await broker.send([Outgoing(topic, b"one", f"v{n}".encode()) for n in range(20)])
+        first = broker.open_inbox(f"^{topic}$", "g")
+        found = await take(first, 20)
+        lane = (topic, found[0].partition)
+        await first.commit({lane: 12})
+        await first.close()
+        second = broker.open_inbox(f"^{topic}$", "g")
+        assert [each.offset for each in await take(second, 8)] == list(range(12, 20))
+        assert await second.lag() == {topic: 0}
+        await second.close()
+
+    with_broker(servers, check)
+
+
+def test_holding_keeps_what_waits_and_loses_nothing(servers: str) -> None:
+    topic = f"{uuid.uuid4().hex[:8]}-a"
+
+    async def check(broker: KafkaBroker) -> None:
+        await broker.send([Outgoing(topic, b"one", f"v{n}".encode()) for n in range(40)])
+        inbox = broker.open_inbox(f"^{topic}$", "g")
+        found: list[Letter] = []
+        while len(found) < 10:
+            found += await inbox.take(10 - len(found), 0.2)
+        for _ in range(3):
+            await inbox.hold()
+        found += await take(inbox, 40 - len(found))
+        assert [each.offset for each in found] == list(range(40))
+        await inbox.close()
+
+    with_broker(servers, check)
+
+
+def test_topics_that_are_made_later_are_noticed(servers: str) -> None:
+    prefix = uuid.uuid4().hex[:8]
+
+    async def check(broker: KafkaBroker) -> None:
+        await broker.send([Outgoing(f"{prefix}-a", None, b"1")])
+        inbox = broker.open_inbox(f"^{prefix}-.*$", "g")
+        await take(inbox, 1)
+        await broker.send([Outgoing(f"{prefix}-b", None, b"2")])
+        (late,) = await take(inbox, 1)
+        assert late.value == b"2"
+        await inbox.close()
+
+    with_broker(servers, check)
+
+
+def test_two_members_share_what_there_is() -> None:
+    need_kafka()
+    topic = f"{uuid.uuid4().hex[:8]}-a"
+    Game(shared_kafka().servers).make_topic(topic, 6)
+
+    async def check(broker: KafkaBroker) -> None:
+        inboxes = [broker.open_inbox(f"^{topic}$", "g") for _ in range(2)]
+        end = time.monotonic() + PATIENCE_S
+        busy: set[int] = set()
+        number = 0
+        while busy != {0, 1}:
+            assert time.monotonic() < end, busy
+            await broker.send([Outgoing(topic, f"{number}-{n}".encode(), b"v") for n in range(20)])
+            number += 1
+            for each, inbox in enumerate(inboxes):
+                if await inbox.take(100, 0.2):
+                    busy.add(each)
+        await asyncio.gather(*(inbox.close() for inbox in inboxes))
+
+    with_broker(shared_kafka().servers, check)
+
+
+def test_where_there_is_no_kafka_that_is_said() -> None:
+    async def check(broker: KafkaBroker) -> None:
+        with pytest.raises(Unavailable, match="Kafka") as raised:
+            await broker.ping()
+        assert raised.value.code == "kafka_unavailable"
+
+    with_broker(f"127.0.0.1:{free_port()}", check)
+
+
+def test_client_settings_are_passed_through_and_checked() -> None:
+    with pytest.raises(Invalid, match=r"no\.such\.thing"):
+        KafkaBroker("127.0.0.1:1", {"no.such.thing": "1"}).open_inbox("^a$", "g")
+    broker = KafkaBroker("127.0.0.1:1", {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "PLAIN"})
+    with pytest.raises(Invalid, match="sasl"):
+        broker.open_inbox("^a$", "g")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("security.protocol", "line 1"),
+        ("# fine\n\nacks=1\n", "line 3: acks is not to be set here"),
+        ("group.id = mine", "group.id"),
+    ],
+)
+def test_a_file_of_client_settings_that_cannot_be_used(
+    text: str, reason: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("config") / "client.properties"
+    path.write_text(text, "utf-8")
+    with pytest.raises(Invalid, match=reason):
+        read_client_config(path)
+
+
+def test_a_file_of_client_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("config") / "client.properties"
+    path.write_text("# for production\nsecurity.protocol = SASL_SSL\nsasl.password=a=b\n", "utf-8")
+    assert read_client_config(path) == {"security.protocol": "SASL_SSL", "sasl.password": "a=b"}
+    assert read_client_config(None) == {}
+    with pytest.raises(Invalid, match="can't be read"):
+        read_client_config(path.with_name("missing"))

@@ -1,0 +1,142 @@
+"""What the Streams of every ledger must do: schemas, replays, and following what was accepted."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from laurels.core.schemas import FieldMappings, Schema, SchemaState, SchemaTerms, ScoreType, TimestampFormat, Where
+from laurels.core.windows import Period
+from laurels.errors import NotFound
+from laurels.ports import Ledger, Replay
+from support.ledgers import new_board, new_event, open_postgres, open_sqlite
+
+Opening = Callable[[Path], Awaitable[Ledger]]
+
+
+@pytest.fixture(params=[open_sqlite, open_postgres], ids=["sqlite", "postgres"])
+def opening(request: pytest.FixtureRequest) -> Opening:
+    chosen: Opening = request.param
+    return chosen
+
+
+def with_ledger(opening: Opening, folder: Path, work: Callable[[Ledger], Awaitable[None]]) -> None:
+    async def run() -> None:
+        ledger = await opening(folder)
+        try:
+            await work(ledger)
+        finally:
+            await ledger.close()
+
+    asyncio.run(run())
+
+
+def new_schema(version: str, created_at: int = 0, state: SchemaState = SchemaState.DRAFT) -> Schema:
+    terms = SchemaTerms(
+        FieldMappings("user.id", "score", "board", None, "where"),
+        TimestampFormat.EPOCH_SECONDS,
+        ScoreType.INTEGER,
+        Where(header="event-id"),
+        Where(field="meta.v"),
+    )
+    return Schema("pod", version, state, terms, created_at, created_at)
+
+
+def test_schemas_are_kept_as_they_are(opening: Opening, tmp_path: Path) -> None:
+    async def check(ledger: Ledger) -> None:
+        streams = ledger.streams
+        first, second = new_schema("1.0", 5), new_schema("2.0", 6)
+        revision = await ledger.registry_revision()
+        assert await streams.put_schema(first) == first
+        await streams.put_schema(second)
+        assert await ledger.registry_revision() > revision
+        assert await streams.schemas() == [second, first]
+        # When it was made stays.
+        changed = replace(first, state=SchemaState.ACTIVE, created_at=9, updated_at=9)
+        assert await streams.put_schema(changed) == replace(changed, created_at=5)
+        assert await streams.schemas() == [second, replace(changed, created_at=5)]
+        revision = await ledger.registry_revision()
+        assert await streams.delete_schema("pod", "1.0")
+        assert not await streams.delete_schema("pod", "1.0")
+        assert await ledger.registry_revision() > revision
+        assert await streams.schemas() == [second]
+        with pytest.raises(NotFound):
+            await streams.put_schema(replace(first, pod_id="nobody"))
+
+    with_ledger(opening, tmp_path, check)
+
+
+def test_the_first_note_of_a_replay_stays(opening: Opening, tmp_path: Path) -> None:
+    async def check(ledger: Ledger) -> None:
+        streams = ledger.streams
+        await streams.note_replays("pod", [Replay("0-1", "accepted", 1), Replay("0-2", "duplicate", 1)])
+        await streams.note_replays("pod", [Replay("0-2", "accepted", 2), Replay("1-1", "accepted", 2)])
+        found = await streams.replays("pod", ["0-2", "1-1", "9-9"])
+        assert sorted(found, key=lambda each: each.place) == [
+            Replay("0-2", "duplicate", 1),
+            Replay("1-1", "accepted", 2),
+        ]
+        assert await streams.replays("other", ["0-2"]) == []
+
+    with_ledger(opening, tmp_path, check)
+
+
+def test_each_accepted_event_is_given_once(opening: Opening, tmp_path: Path) -> None:
+    """However many are recorded at once while somebody follows."""
+
+    async def check(ledger: Ledger) -> None:
+        boards = [await new_board(ledger, uuid=f"b{n}") for n in range(3)]
+        await ledger.record([new_event(boards[0], "before", "u", 1.0, 1)])
+        cursor = await ledger.streams.begin_publishing()
+        seen: list[str] = []
+        done = asyncio.Event()
+        rng = random.Random(4)
+
+        async def write(writer: int) -> None:
+            for number in range(30):
+                events = [
+                    new_event(rng.choice(boards), f"{writer}-{number}-{each}", f"u{each}", 1.0, 1)
+                    for each in range(rng.randrange(1, 6))
+                ]
+                written.extend(event.event_id for event in events)
+                await ledger.record(events)
+
+        async def follow() -> None:
+            nonlocal cursor
+            while True:
+                last = done.is_set()
+                events, cursor = await ledger.streams.accepted_after(cursor, 7)
+                seen.extend(event.event_id for _, event in events)
+                if last and not events:
+                    return
+                await asyncio.sleep(0)
+
+        written: list[str] = []
+        following = asyncio.create_task(follow())
+        await asyncio.gather(*(write(writer) for writer in range(4)))
+        done.set()
+        await following
+        assert sorted(seen) == sorted(written)
+        await ledger.streams.note_published(cursor)
+        assert await ledger.streams.begin_publishing() == cursor
+        # One that is refused is not given, nor is one that was voided since.
+        await ledger.record([new_event(boards[0], "before", "u", 1.0, 1)])
+        assert await ledger.streams.accepted_after(cursor, 10) == ([], cursor)
+
+    with_ledger(opening, tmp_path, check)
+
+
+def test_periods_are_published_once_they_are_frozen(opening: Opening, tmp_path: Path) -> None:
+    async def check(ledger: Ledger) -> None:
+        board = await new_board(ledger)
+        await ledger.streams.begin_publishing()
+        assert await ledger.streams.unpublished_periods(10) == []
+        (period, *_) = board.periods
+        assert isinstance(period, Period)
+        await ledger.streams.period_published(period.id)
+        assert await ledger.streams.unpublished_periods(10) == []
+
+    with_ledger(opening, tmp_path, check)
