@@ -17,7 +17,7 @@ from laurels.errors import Unavailable
 from laurels.metrics import DEAD_LETTER_ALERT, INGEST_STOPPED
 from laurels.ports import Outgoing, Undelivered
 from laurels.service.laurels import Laurels
-from support.pods import ADMIN, TERMS, Arena, event_of, totals, until
+from support.pods import ADMIN, TERMS, Arena, event_of, told_by, totals, until
 from support.services import Stage
 
 
@@ -45,10 +45,8 @@ async def has(laurels: Laurels, board: Board, expected: dict[str, float]) -> boo
 
 def dead(arena: Arena, shape: str) -> list[dict[str, Any]]:
     """The dead letters of a pod: what our headers say, and the value."""
-    found = []
-    for message in arena.game.read(arena.topics.dead_letters(arena.pods[shape])):
-        found.append(told_by(message) | {"value": message.value()})
-    return found
+    letters = arena.game.read(arena.topics.dead_letters(arena.pods[shape]))
+    return [told_by(message) | {"value": message.value()} for message in letters]
 
 
 def test_three_pods_with_three_schemas_and_a_fourth_while_it_runs(arena: Arena) -> None:

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.registry import need_pod
+from laurels.adapters.postgres.scores import LAST_SEQ, read_events
 from laurels.adapters.postgres.scores import SQL as SCORES
-from laurels.adapters.postgres.scores import read_events
 from laurels.adapters.sql_files import load_queries
 from laurels.adapters.sql_ledger import PUBLISHED, read_period, read_schema, schema_values
 from laurels.core.schemas import Schema
@@ -58,7 +58,8 @@ class PostgresStreams:
             oldest = int(await connection.fetchval(SQL["oldest_xact"]))
             if found is not None and _parse(found)[0] <= oldest:
                 return str(found)
-            cursor = f"{oldest - 1}.0"
+            # After all that is finished for sure.
+            cursor = f"{oldest - 1}.{LAST_SEQ}"
             await connection.execute(SQL["note_published"] if found else SQL["note_begun"], PUBLISHED, cursor)
             await connection.execute(SQL["publish_no_past"])
             return cursor

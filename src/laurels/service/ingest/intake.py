@@ -55,6 +55,7 @@ class Intake:
         if any(isinstance(read.said, LaurelsError) and read.said.code in MAY_BE_NEW for read in reads):
             try:
                 await self._registry.refresh()
+                await self._schemas.reload()
             except LaurelsError as error:
                 return [Outcome(pod_id, letter, error) for pod_id, letter in letters]
             reads = [

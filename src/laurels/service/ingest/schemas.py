@@ -81,10 +81,6 @@ class Schemas:
 
     # Which schema
 
-    def knows(self, pod_id: str) -> bool:
-        """Whether there is such a pod, with a schema in use."""
-        return any(each.schema.is_used for each in self._of_pods.get(pod_id, []))
-
     def read(self, pod_id: str, letter: Letter) -> tuple[Transformed | LaurelsError, str | None]:
         """What a letter of a pod says, or why it can't be read; and the version of the schema that was used."""
         version: str | None = None
@@ -94,7 +90,7 @@ class Schemas:
             version = transformer.schema.version
             return transformer.transform(event, letter), version
         except LaurelsError as error:
-            return error, version
+            return (error if pod_id in self._pods else unknown_pod(pod_id)), version
 
     def try_out(self, pod_id: str, letter: Letter, version: str | None) -> tuple[Transformed, str]:
         """What would become of a letter, with a schema that may still be a draft."""
@@ -113,11 +109,7 @@ class Schemas:
         every = self._of_pods.get(pod_id, [])
         used = [each for each in every if each.schema.is_used]
         if not used:
-            raise (
-                unknown_pod(pod_id)
-                if pod_id not in self._pods
-                else NotFound("schema_not_found", f"Pod {pod_id!r} has no schema that is active.", field="podId")
-            )
+            raise NotFound("schema_not_found", f"Pod {pod_id!r} has no schema that is active.", field="podId")
         named: tuple[str, str] | None = None
         for each in every:
             where = each.schema.terms.version_from

@@ -1,0 +1,133 @@
+"""From the terminal: schemas, trials, dead letters and their replay, on a server that takes scores from Kafka."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.kafka import Game, shared_kafka
+from support.running import RunningServer, laurels
+
+SCHEMA: dict[str, Any] = {
+    "schemaVersion": "1.0",
+    "fieldMappings": {"userId": "playerId", "score": "points", "UUID": "leaderboardUuid"},
+    "scoreType": "integer",
+    "state": "active",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    settings = {
+        "kafka": shared_kafka().servers,
+        "kafka_topic_prefix": f"cli{time.time_ns()}.",
+        "ingest": "1",
+        "log_level": "warning",
+    }
+    with RunningServer(tmp_path_factory.mktemp("kafka-server"), **settings) as running:
+        yield running
+
+
+def run(server: RunningServer, *arguments: str, code: int = 0, stdin: str | None = None) -> str:
+    done = laurels(*arguments, data_dir=server.data_dir, stdin=stdin, url=server.url, key="an-admin-key-for-tests")
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stdout + done.stderr
+
+
+def until(ready: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + 30
+    while not (found := ready()):
+        assert time.monotonic() < end, f"{what}: not within 30 s"
+        time.sleep(0.2)
+    return found
+
+
+def test_from_a_schema_to_a_replay(server: RunningServer, tmp_path: Path) -> None:  # noqa: PLR0915 - one story
+    prefix = server._settings["kafka_topic_prefix"]
+    topic = f"{prefix}pod-arcade-score-updates"
+    game = Game(shared_kafka().servers)
+    run(server, "pods", "create", "arcade")
+    with server.client() as client:
+        board = {"UUID": "arcade-board", "podId": "arcade", "name": "Arcade", "rule": "increment"}
+        assert client.post("/api/v1/leaderboards", json=board).status_code == 201
+
+        file = tmp_path / "schema.json"
+        file.write_text(json.dumps(SCHEMA | {"state": "draft"}), "utf-8")
+        assert "draft" in run(server, "schemas", "put", "arcade", str(file))
+        event = {"playerId": "ann", "points": 5, "leaderboardUuid": "arcade-board", "mode": "duo"}
+        tried = json.loads(run(server, "schemas", "try", "arcade", "-", "--version", "1.0", stdin=json.dumps(event)))
+        assert (tried["userId"], tried["score"], tried["metadata"]) == ("ann", 5.0, {"mode": "duo"})
+        failed = run(server, "schemas", "try", "arcade", "-", "--version", "1.0", stdin='{"playerId": "ann"}', code=2)
+        assert "points (score) is missing" in failed or "leaderboardUuid (UUID) is missing" in failed
+        assert "active" in run(server, "schemas", "state", "arcade", "1.0", "active")
+        shown = json.loads(run(server, "schemas", "show", "arcade", "1.0"))
+        assert shown["fieldMappings"]["score"] == "points"
+        # What is shown can be put again.
+        run(server, "schemas", "put", "arcade", "-", stdin=json.dumps(shown))
+        assert [each["state"] for each in json.loads(run(server, "schemas", "list", "arcade", "--json"))] == ["active"]
+        assert "retire it" in run(server, "schemas", "delete", "arcade", "1.0", code=3)
+
+        game.make_topic(topic)
+        bad = {"playerId": "bob", "pts": 7, "leaderboardUuid": "arcade-board"}
+        game.write(topic, [event, bad, b"\xff"])
+        until(lambda: client.get("/api/v1/leaderboards/arcade-board/top").json()["users"], "the score")
+
+        def listed() -> list[dict[str, Any]] | None:
+            found: list[dict[str, Any]] = json.loads(run(server, "dead-letters", "list", "arcade", "--json"))
+            return found if len(found) == 2 else None
+
+        letters = until(listed, "the dead letters")
+        codes = {each["code"]: each for each in letters}
+        assert set(codes) == {"schema_mismatch", "invalid_json"}
+        assert codes["schema_mismatch"]["field"] == "points"
+        assert "invalid_json" in run(server, "dead-letters", "list", "arcade", "--code", "invalid_json")
+        one = json.loads(run(server, "dead-letters", "show", "arcade", codes["schema_mismatch"]["id"]))
+        assert json.loads(one["value"]) == bad
+        other = json.loads(run(server, "dead-letters", "show", "arcade", codes["invalid_json"]["id"]))
+        assert (other["value"], other["valueBase64"]) == (None, "/w==")
+        assert "no dead letter" in run(server, "dead-letters", "show", "arcade", "0-999", code=3)
+
+        fixed = SCHEMA | {"fieldMappings": SCHEMA["fieldMappings"] | {"score": "pts"}}
+        run(server, "schemas", "put", "arcade", "-", stdin=json.dumps(fixed | {"state": "active"}))
+        replayed = run(server, "dead-letters", "replay", "arcade", code=3)
+        assert "2 replayed: 1 counted, 0 had been before, 1 refused." in replayed
+        assert "is not JSON" in replayed
+        again = run(server, "dead-letters", "replay", "arcade", codes["schema_mismatch"]["id"])
+        assert "1 replayed: 0 counted, 1 had been before, 0 refused." in again
+        users = client.get("/api/v1/leaderboards/arcade-board/top").json()["users"]
+        assert {user["userId"]: user["score"] for user in users} == {"ann": 5.0, "bob": 7.0}
+        left = json.loads(run(server, "dead-letters", "list", "arcade", "--json"))
+        assert [each["code"] for each in left] == ["invalid_json"]
+        assert len(json.loads(run(server, "dead-letters", "list", "arcade", "--replayed", "--json"))) == 2
+        run(server, "schemas", "state", "arcade", "1.0", "retired")
+        run(server, "schemas", "delete", "arcade", "1.0")
+        metrics = client.get("/metrics").text
+        assert 'laurels_ingested_records_total{outcome="accepted",pod="arcade"} 1.0' in metrics
+        assert 'laurels_dead_letters_total{code="schema_mismatch",pod="arcade"} 1.0' in metrics
+        assert 'laurels_ingest_lag_records{pod="arcade"} 0.0' in metrics
+        assert client.get("/readyz").json()["dependencies"]["kafka"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "says"),
+    [
+        ({}, 2, "LAURELS_KAFKA"),
+        ({"kafka": "127.0.0.1:1"}, 2, "serve --ingest"),
+    ],
+)
+def test_what_ingest_needs_is_said(tmp_path: Path, settings: dict[str, str], code: int, says: str) -> None:
+    done = laurels("ingest", data_dir=tmp_path, **settings)
+    assert done.returncode == code
+    assert says in done.stderr
+
+
+def test_serving_with_ingestion_needs_kafka(tmp_path: Path) -> None:
+    done = laurels("serve", "--ingest", data_dir=tmp_path)
+    assert (done.returncode, "LAURELS_KAFKA" in done.stderr) == (2, True)
+    config = tmp_path / "client.properties"
+    config.write_text("acks=1\n", "utf-8")
+    done = laurels("serve", "--kafka", "127.0.0.1:1", "--kafka-config", str(config), data_dir=tmp_path)
+    assert (done.returncode, "Laurels sets it" in done.stderr) == (2, True)

@@ -1,0 +1,160 @@
+"""What other services are told through Kafka."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurels.core.instants import SECOND_US
+from laurels.core.rewards import Between, Reward
+from laurels.core.windows import ALL_TIME, Window
+from laurels.ports import Undelivered
+from laurels.service.laurels import Laurels
+from laurels.service.submit import Submission
+from support.pods import ADMIN, Arena, event_of, until
+from support.services import Stage
+
+DAY = 86_400 * SECOND_US
+
+
+@pytest.fixture(params=["embedded", "shared"])
+def arena(request: pytest.FixtureRequest, tmp_path: Path) -> Arena:
+    return Arena(Stage(request.param, tmp_path))
+
+
+def told(arena: Arena, topic: str) -> list[tuple[str, dict[str, Any]]]:
+    """Keys and bodies, by id."""
+    found = [
+        ((message.key() or b"").decode(), json.loads(message.value() or b"")) for message in arena.game.read(topic)
+    ]
+    return sorted(found, key=lambda each: str(each[1]["id"]))
+
+
+def test_each_accepted_score_is_published(arena: Arena) -> None:
+    async def run() -> None:
+        async with arena.running() as laurels:
+            board = await arena.make_pod(laurels, "pod-1")
+            topic = arena.topics.score_changes(arena.pods["pod-1"])
+            # By Kafka, and by the same call that HTTP makes.
+            arena.game.write(arena.topic("pod-1"), [event_of("pod-1", "ann", 2, board.uuid)] * 3 + [b"bad"])
+            for number in range(20):
+                await laurels.submissions.submit(board, Submission("bob", 5, event_id=f"e{number}", metadata={"n": 1}))
+            # One that was there before is not told again.
+            await laurels.submissions.submit(board, Submission("bob", 5, event_id="e0", metadata={"n": 1}))
+
+            async def complete() -> bool:
+                return len({body["id"] for _, body in told(arena, topic)}) == 23
+
+            await until(complete, "the score changes")
+            bodies = {body["data"]["eventId"]: (key, body) for key, body in told(arena, topic)}
+            assert len(bodies) == 23
+            key, body = bodies["e7"]
+            assert (key, body["type"]) == ("bob", "score.changed")
+            data = body["data"]
+            assert (data["UUID"], data["userId"], data["submitted"]) == (board.uuid, "bob", 5.0)
+            assert (data["podId"], data["metadata"]) == (arena.pods["pod-1"], {"n": 1})
+            (period,) = data["periods"]
+            assert (period["window"], period["period"]) == ("all", "all")
+            last = max((body for _, body in told(arena, topic)), key=lambda each: each["data"]["periods"][0]["version"])
+            assert last["data"]["periods"][0]["score"] in {6.0, 100.0}
+
+    asyncio.run(run())
+
+
+def test_what_was_before_is_not_told_and_nothing_is_left_out_after_a_stop(arena: Arena) -> None:
+    async def run() -> None:
+        async with arena.stage.running() as without:
+            board = await arena.make_pod(without, "pod-1")
+            await without.submissions.submit(board, Submission("ann", 1, event_id="before"))
+        async with arena.running() as laurels:
+            await laurels.submissions.submit(
+                laurels.boards.to_read(ADMIN, board.uuid), Submission("ann", 1, event_id="a")
+            )
+        async with arena.stage.running() as without:
+            # Nobody tells Kafka meanwhile.
+            board = without.boards.to_read(ADMIN, board.uuid)
+            await without.submissions.submit(board, Submission("ann", 1, event_id="b"))
+        topic = arena.topics.score_changes(arena.pods["pod-1"])
+        async with arena.running():
+
+            async def complete() -> bool:
+                return {body["data"]["eventId"] for _, body in told(arena, topic)} >= {"a", "b"}
+
+            await until(complete, "the score changes")
+            assert {body["data"]["eventId"] for _, body in told(arena, topic)} == {"a", "b"}
+
+    asyncio.run(run())
+
+
+async def end_of_season(arena: Arena, laurels: Laurels) -> tuple[list[Any], list[Any]]:
+    """What is told of a day that ends, once it is."""
+    pod_id = arena.pods["pod-1"]
+    ends = arena.topics.period_ends(pod_id)
+
+    async def complete() -> bool:
+        await laurels.jobs.run_due()
+        return bool(told(arena, ends))
+
+    await until(complete, "the end of the period")
+    return told(arena, ends), told(arena, arena.topics.rewards(pod_id))
+
+
+def test_period_ends_and_rewards_are_published(arena: Arena) -> None:
+    async def run() -> None:
+        async with arena.running() as laurels:
+            rewards = (Reward("gold", {"coins": 100}, ranks=Between(1, 2)),)
+            windows = (Window("daily", "UTC"), ALL_TIME)
+            board = await arena.make_pod(laurels, "pod-1", windows=windows, rewards=rewards)
+            for number in range(5):
+                await laurels.submissions.submit(board, Submission(f"u{number}", number))
+            name = laurels.boards.to_read(ADMIN, board.uuid).current_period("daily", arena.stage.clock.now)
+            arena.stage.clock.now += DAY
+            ended, granted = await end_of_season(arena, laurels)
+            (key, body), *more = ended
+            assert more == []
+            assert (key, body["type"]) == (board.uuid, "period.frozen")
+            assert (body["data"]["period"], body["data"]["totalUsers"]) == (name.name if name else "", 5)
+            assert [
+                (key, body["data"]["userId"], body["data"]["rank"], body["data"]["prize"]) for key, body in granted
+            ] == [
+                ("u4", "u4", 1, {"coins": 100}),
+                ("u3", "u3", 2, {"coins": 100}),
+            ]
+            assert await laurels._ledger.streams.unpublished_periods(10) == []
+
+    asyncio.run(run())
+
+
+def test_while_kafka_is_away_nothing_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least once: what was sent and not noted is sent again, with the same id."""
+    arena = Arena(Stage("embedded", tmp_path))
+
+    async def run() -> None:
+        async with arena.running() as laurels:
+            board = await arena.make_pod(laurels, "pod-1")
+            topic = arena.topics.score_changes(arena.pods["pod-1"])
+            broker: Any = laurels._broker
+            send, calls = broker.send, 0
+
+            async def sometimes(letters: Any) -> list[Undelivered | None]:
+                nonlocal calls
+                calls += 1
+                answers: list[Undelivered | None] = await send(letters)
+                if calls <= 2 and len(answers) > 1:
+                    # The last one did not get there, or so it seems.
+                    return [*answers[:-1], Undelivered("Who knows.")]
+                return answers
+
+            monkeypatch.setattr(broker, "send", sometimes)
+            await asyncio.gather(
+                *(laurels.submissions.submit(board, Submission("ann", 1, event_id=f"e{n}")) for n in range(30))
+            )
+
+            async def complete() -> bool:
+                return len({body["id"] for _, body in told(arena, topic)}) == 30 and calls > 2
+
+            await until(complete, "all of them")
+
+    asyncio.run(run())
