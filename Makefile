@@ -11,7 +11,7 @@ help:
 	@echo "make test    run the tests"
 	@echo "make check   formatting, lint, types"
 	@echo "make format  put the formatting right"
-	@echo "make faults  kill, freeze and flush servers, PostgreSQL and Redis 200 times under load (about 7 minutes)"
+	@echo "make faults  kill, freeze and flush servers, PostgreSQL, Redis and Kafka 250 times under load (about 15 minutes)"
 	@echo "make bench   measure one million users: embedded, then on PostgreSQL and Redis"
 
 serve: .venv/.run
@@ -34,9 +34,10 @@ bench: .venv/.dev
 	PYTHONPATH=tests .venv/bin/python bench/shared.py
 	PYTHONPATH=tests .venv/bin/python bench/freeze.py
 	PYTHONPATH=tests .venv/bin/python bench/void.py
+	PYTHONPATH=tests .venv/bin/python bench/ingest.py
 
 faults: .venv/.dev
-	LAURELS_TEST_FAULTS=100 .venv/bin/pytest -s tests/faults/test_shared_stores.py
+	LAURELS_TEST_FAULTS=100 .venv/bin/pytest -s tests/faults/test_shared_stores.py tests/faults/test_kafka.py
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -50,7 +50,7 @@ SETTINGS = {
         Setting("kafka", None, "Kafka's brokers, HOST:PORT,HOST:PORT. Default: none."),
         Setting("kafka_config", None, "File of librdkafka settings (SASL, TLS), NAME=VALUE lines, passed through."),
         Setting("kafka_group", "laurels", "The consumer group that the servers of one ledger share."),
-        Setting("kafka_topic_prefix", "", "What all topics begin with, where several ledgers share a Kafka."),
+        Setting("kafka_topic_prefix", None, "What all topics begin with, where several ledgers share a Kafka."),
         Setting("ingest", 0, "1: take scores from Kafka as well (serve --ingest).", 0, 1),
         Setting("ingest_batch", 1000, "How many Kafka records are counted together at most.", 1, 100_000),
         Setting("ingest_port", 8081, "Port of `laurels ingest` for its health and metrics; 0: a free one.", 0, 65535),
@@ -148,6 +148,7 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] = os.
     values["data_dir"] = Path(values["data_dir"])
     for name in ("spool", "kafka_config"):
         values[name] = Path(values[name]) if values[name] else None
+    values["kafka_topic_prefix"] = values["kafka_topic_prefix"] or ""
     values["fd"] = int(values["fd"]) if values["fd"] else None
     values["ledger"] = values["ledger"] or f"sqlite:///{values['data_dir'] / 'laurels.db'}"
     settings = Settings(**values)

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import random
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -193,6 +195,70 @@ def test_a_replay_after_a_schema_fix_counts_each_once(arena: Arena) -> None:
             assert await totals(laurels, board) == {f"u{n}": 20.0 for n in range(3)}
             letters, _ = await laurels.dead_letters.page(pod_id, None, 500)
             assert all(each.replay is not None for each in letters)
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+ODD: list[Any] = [
+    None,
+    True,
+    -1,
+    1e308,
+    2**70,
+    "",
+    "x" * 300,
+    [],
+    {},
+    [[[]]],
+    {"a": {"b": None}},
+    "\u0000",
+    "\U0001f600",
+]
+WHOLE = [b"null", b"[]", b'""', b"0", b"{}", b'{"a":1}{"b":2}', b"\xef\xbb\xbf{}", b" " * 100, b"", None]
+
+
+def garbled(rng: random.Random, event: dict[str, Any]) -> bytes | None:
+    """An event, or something that was one, or anything at all."""
+    value = json.dumps(event).encode()
+    spot = rng.randrange(len(value))
+    return rng.choice(
+        [
+            value,
+            rng.randbytes(rng.randrange(200)),
+            value[:spot],
+            value[:spot] + rng.randbytes(rng.randrange(1, 4)) + value[spot + 1 :],
+            json.dumps(event | {rng.choice(sorted(event)): rng.choice(ODD)}).encode(),
+            json.dumps(event | {"deep": json.loads("[" * 40 + "]" * 40)}).encode(),
+            rng.choice(WHOLE),
+        ]
+    )
+
+
+def test_any_bytes_are_counted_or_dead_and_nothing_is_stuck(arena: Arena) -> None:
+    seed = random.randrange(2**32)
+    print(f"\nseed {seed}")
+    rng = random.Random(seed)
+
+    async def run() -> None:
+        async with arena.running(batch=200) as laurels:
+            board = await arena.make_pod(laurels, "pod-1")
+            records = [garbled(rng, event_of("pod-1", user_of(rng.randrange(9)), 1, board.uuid)) for _ in range(1500)]
+            headers = [(rng.choice(["h", "laurels-code", ""]), rng.randbytes(3))]
+            arena.game.write(arena.topic("pod-1"), records, headers=headers)
+
+            async def all_ended() -> bool:
+                ends = arena.game.committed(f"laurels-{arena.mark}", arena.topic("pod-1"))
+                return all(end in {where, 0} for where, end in ends.values())
+
+            await until(all_ended, "the end of every partition")
+            buried = Counter(each["value"] for each in dead(arena, "pod-1"))
+            written = Counter(records)
+            assert buried <= written
+            counted = await laurels._ledger.count_events(board.id)
+            assert counted + buried.total() == len(records)
+            # Who is counted was an event; whatever was an event is counted.
+            assert all(json.loads(value or b"")["playerId"] for value in written - buried)
             assert await differences(laurels) == []
 
     asyncio.run(run())

@@ -172,6 +172,21 @@ class Game:
         assert self._producer.flush(TIMEOUT_S) == 0, "not all records were written in time"
         assert failed == []
 
+    def committed(self, group: str, topic: str) -> dict[int, tuple[int, int]]:
+        """Of each partition, where a group goes on, and where the topic ends."""
+        consumer = Consumer({"bootstrap.servers": self._servers, "group.id": group, "log_level": 0})
+        try:
+            lanes = [
+                TopicPartition(topic, each)
+                for each in consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+            ]
+            return {
+                lane.partition: (lane.offset, consumer.get_watermark_offsets(lane, timeout=TIMEOUT_S)[1])
+                for lane in consumer.committed(lanes, timeout=TIMEOUT_S)
+            }
+        finally:
+            consumer.close()
+
     def read(self, topic: str) -> list[Message]:
         """All that a topic has now."""
         consumer = Consumer(

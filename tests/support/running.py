@@ -1,4 +1,4 @@
-"""A real `laurels serve`, in a process of its own, on a free port, that can be killed and started again."""
+"""A real `laurels serve` or `ingest`, in a process of its own, on a free port, that can be killed and started again."""
 
 import os
 import socket
@@ -47,6 +47,8 @@ def laurels(
 
 
 class RunningServer:
+    COMMAND = "serve"
+
     def __init__(self, data_dir: Path, **settings: str) -> None:
         self.data_dir = data_dir
         self.port = free_port()
@@ -56,7 +58,7 @@ class RunningServer:
 
     def start(self, *, wait: bool = True) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "laurels", "serve"], env=environment(self.data_dir, **self._settings)
+            [sys.executable, "-m", "laurels", self.COMMAND], env=environment(self.data_dir, **self._settings)
         )
         if wait:
             self.wait_ready()
@@ -115,3 +117,11 @@ class RunningServer:
     ) -> None:
         if self._process is not None and self._process.poll() is None:
             self.kill()
+
+
+class RunningIngest(RunningServer):
+    COMMAND = "ingest"
+
+    def __init__(self, data_dir: Path, **settings: str) -> None:
+        super().__init__(data_dir, **settings)
+        self._settings["ingest_port"] = str(self.port)

@@ -27,6 +27,8 @@ READ_TIMEOUT_S = 10
 READ_AT_ONCE = 500
 # So soon the topic of a new pod is noticed.
 METADATA_MS = 1000
+# So soon the partitions of one that died go to others, unless it is set otherwise.
+SESSION_MS = 15_000
 QUEUED_KBYTES = 16 * 1024
 
 
@@ -38,7 +40,8 @@ class KafkaBroker:
             "bootstrap.servers": servers,
             "client.id": "laurels",
             "error_cb": _tell_error,
-            "log_level": 3,
+            # What matters comes as errors, which we log as all else.
+            "log_level": 0,
             **config,
         }
         self._producer: Producer | None = None
@@ -49,16 +52,20 @@ class KafkaBroker:
         self._readers = ThreadPoolExecutor(2, "laurels-kafka-read")
 
     def open_inbox(self, pattern: str, group: str) -> Inbox:
-        config = self._common | {
-            "group.id": group,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "earliest",
-            "partition.assignment.strategy": "cooperative-sticky",
-            "topic.metadata.refresh.interval.ms": METADATA_MS,
-            "metadata.max.age.ms": 3 * METADATA_MS,
-            "queued.max.messages.kbytes": QUEUED_KBYTES,
-        }
+        config = (
+            {"session.timeout.ms": SESSION_MS}
+            | self._common
+            | {
+                "group.id": group,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",
+                "partition.assignment.strategy": "cooperative-sticky",
+                "topic.metadata.refresh.interval.ms": METADATA_MS,
+                "metadata.max.age.ms": 3 * METADATA_MS,
+                "queued.max.messages.kbytes": QUEUED_KBYTES,
+            }
+        )
         return KafkaInbox(self._checked(Consumer, config), pattern)
 
     async def send(self, letters: Sequence[Outgoing]) -> list[Undelivered | None]:

@@ -35,7 +35,7 @@ class KafkaInbox:
         self._pattern = pattern
         self._thread = ThreadPoolExecutor(1, "laurels-kafka-inbox")
         self._consumer: Consumer | None = None
-        self._held: list[TopicPartition] = []
+        self._may_be_paused = False
         # What came between two takes, when partitions were assigned anew.
         self._early: list[Message] = []
         self._closed = False
@@ -68,9 +68,7 @@ class KafkaInbox:
                 raise Unavailable("stopping", "The consumer is closed.")
             if self._consumer is None:
                 self._consumer = Consumer(self._config)
-                self._consumer.subscribe(
-                    [self._pattern], on_assign=_tell("partitions_assigned"), on_revoke=_tell("partitions_revoked")
-                )
+                self._consumer.subscribe([self._pattern], on_assign=self._assigned, on_revoke=_tell_revoked)
             return work(self._consumer)
 
         try:
@@ -79,9 +77,10 @@ class KafkaInbox:
             raise Unavailable("kafka_unavailable", f"Kafka: {error.args[0].str()}.") from error
 
     def _take(self, consumer: Consumer, limit: int, wait_s: float) -> list[Letter]:
-        if self._held:
-            consumer.resume(_still_assigned(consumer, self._held))
-            self._held = []
+        if self._may_be_paused:
+            # All, for what was paused stays so when it is taken away and given back.
+            consumer.resume(consumer.assignment())
+            self._may_be_paused = False
         messages, self._early = self._early, []
         if not messages:
             # The first may be waited for; what came with it is there already.
@@ -97,11 +96,15 @@ class KafkaInbox:
         assigned = consumer.assignment()
         if assigned:
             consumer.pause(assigned)
-            self._held = assigned
+            self._may_be_paused = True
         # Who does not poll is taken for dead.
         message = consumer.poll(HOLD_S)
         if message is not None:
             self._early.append(message)
+
+    def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._may_be_paused = True
+        log.info("partitions_assigned", partitions=_names(partitions))
 
     def _close(self) -> None:
         if self._consumer is not None:
@@ -161,13 +164,9 @@ def _lag(consumer: Consumer) -> dict[str, int]:
     return waiting
 
 
-def _still_assigned(consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
-    assigned = {(each.topic, each.partition) for each in consumer.assignment()}
-    return [each for each in partitions if (each.topic, each.partition) in assigned]
+def _tell_revoked(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    log.info("partitions_revoked", partitions=_names(partitions))
 
 
-def _tell(what: str) -> Callable[[Consumer, list[TopicPartition]], None]:
-    def tell(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        log.info(what, partitions=[f"{each.topic}/{each.partition}" for each in partitions])
-
-    return tell
+def _names(partitions: list[TopicPartition]) -> list[str]:
+    return [f"{each.topic}/{each.partition}" for each in partitions]

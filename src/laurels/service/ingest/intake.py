@@ -70,13 +70,13 @@ class Intake:
         ]
         submitted = await asyncio.gather(*(self._submit([reads[n] for n in ns]) for ns in by_board.values()))
         for numbers, given in zip(by_board.values(), submitted, strict=True):
-            for number, answer in zip(numbers, given, strict=True):
-                answers[number] = answer
-        return [
-            Outcome(read.pod_id, read.letter, answer, read.version)
-            for read, answer in zip(reads, answers, strict=True)
-            if answer is not None
-        ]
+            for number, each in zip(numbers, given, strict=True):
+                answers[number] = each
+        outcomes = []
+        for read, answer in zip(reads, answers, strict=True):
+            assert answer is not None, "whoever was read has a board that answers"
+            outcomes.append(Outcome(read.pod_id, read.letter, answer, read.version))
+        return outcomes
 
     def _read(self, pod_id: str, letter: Letter) -> _Read:
         version: str | None = None
