@@ -190,3 +190,40 @@ def test_a_file_of_client_settings(tmp_path_factory: pytest.TempPathFactory) -> 
     assert read_client_config(None) == {}
     with pytest.raises(Invalid, match="can't be read"):
         read_client_config(path.with_name("missing"))
+
+
+def test_what_was_held_and_went_to_another_is_taken_again_when_it_comes_back() -> None:
+    need_kafka()
+    servers = shared_kafka().servers
+    topic = f"{uuid.uuid4().hex[:8]}-a"
+    game = Game(servers)
+    game.make_topic(topic, 2)
+
+    async def check(broker: KafkaBroker) -> None:
+        first = broker.open_inbox(f"^{topic}$", "g")
+        for partition in range(2):
+            game.write(topic, [b"1"], partition=partition)
+        assert {letter.partition for letter in await take(first, 2)} == {0, 1}
+        await first.hold()
+        second = broker.open_inbox(f"^{topic}$", "g")
+        end = time.monotonic() + PATIENCE_S
+        moved: set[int] = set()
+        while not moved:
+            assert time.monotonic() < end, "no partition went to the second member"
+            for partition in range(2):
+                game.write(topic, [b"2"], partition=partition)
+            await first.hold()
+            moved = {letter.partition for letter in await second.take(100, 0.2)}
+        # It goes on with the one that it still has.
+        while not any(letter.partition not in moved for letter in await first.take(100, 0.2)):
+            assert time.monotonic() < end
+        await second.close()
+        (back,) = moved
+        game.write(topic, [b"last"], partition=back)
+        values: list[bytes | None] = []
+        while b"last" not in values:
+            assert time.monotonic() < end, values
+            values += [letter.value for letter in await first.take(100, 0.2)]
+        await first.close()
+
+    with_broker(servers, check)
