@@ -152,9 +152,10 @@ async def ingest(name: str, ledger: Ledger, index: Index, feed: Feed, servers: s
     )
     try:
         await laurels.open()
-        board = await bench_board(laurels)
         await laurels.schemas.put(POD, "1", TERMS, SchemaState.ACTIVE)
         await laurels.load()
+        # It is there long before the consumer has joined its group.
+        board = await bench_board(laurels)
         start, before = 0.0, 0
         while True:
             counted = await ledger.count_events(board.id)

@@ -5,13 +5,13 @@ away; then it is tried again, and nothing is committed. Offsets are committed af
 in the ledger or stored as dead letters, so a crash at any point leads to a letter being read again, and not counted
 again.
 
-While one batch is written the next is read. If that takes long, partitions are paused: there is never more in memory
-than two batches.
+A few batches are under way at once: one is read while one is written and one is ranked. Their offsets are committed in
+the order in which they were taken. If the oldest takes long, partitions are paused: there is never more in memory.
 """
 
 import asyncio
 import contextlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 
 import structlog
@@ -36,6 +36,11 @@ LAG_EVERY_S = 1.0
 CLOSE_S = 10
 # A fault of ours may be that of one letter: after so many tries each is tried alone.
 ATTEMPTS = 3
+# Batches that are under way.
+DEPTH = 3
+
+# Of each partition, the offset after the last letter.
+_Ended = dict[Lane, int]
 
 
 class Consumer:
@@ -92,48 +97,54 @@ class Consumer:
                 pause_s = min(LAST_PAUSE_S, 2 * pause_s)
 
     async def _consume(self, inbox: Inbox) -> None:
-        finishing: asyncio.Task[None] | None = None
+        under_way: deque[asyncio.Task[_Ended]] = deque()
         try:
             while not self._closing:
                 letters = await inbox.take(self._batch, WAIT_S)
-                if finishing is not None:
-                    await self._wait_for(finishing, inbox)
-                    finishing = None
                 if letters:
-                    finishing = asyncio.create_task(self._finish(inbox, letters), name="count letters")
+                    under_way.append(asyncio.create_task(self._end(letters), name="count letters"))
                 else:
                     INGEST_STOPPED.set(0)
-                    await self._commit(inbox)
+                while under_way and (not letters or len(under_way) >= DEPTH or under_way[0].done()):
+                    self._note_offsets(await self._wait_for(under_way[0], inbox))
+                    under_way.popleft()
+                await self._commit(inbox)
                 await self._tell_lag(inbox)
-            if finishing is not None:
-                await self._wait_for(finishing, inbox)
-                finishing = None
+            while under_way:
+                self._note_offsets(await self._wait_for(under_way[0], inbox))
+                under_way.popleft()
+            await self._commit(inbox)
         finally:
-            if finishing is not None:
-                finishing.cancel()
-                await asyncio.gather(finishing, return_exceptions=True)
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
 
     @staticmethod
-    async def _wait_for(finishing: "asyncio.Task[None]", inbox: Inbox) -> None:
+    async def _wait_for(oldest: "asyncio.Task[_Ended]", inbox: Inbox) -> _Ended:
         """Backpressure: nothing more is taken until this is done."""
         while True:
-            done, _ = await asyncio.wait({finishing}, timeout=HOLD_AFTER_S)
+            done, _ = await asyncio.wait({oldest}, timeout=HOLD_AFTER_S)
             if done:
-                finishing.result()
-                return
+                return oldest.result()
             await inbox.hold()
 
-    async def _finish(self, inbox: Inbox, letters: list[Letter]) -> None:
+    async def _end(self, letters: list[Letter]) -> _Ended:
+        """Each is counted in the ledger or stored as a dead letter once this has returned."""
         outcomes = await self._count([(self._topics.pod_of(letter.topic), letter) for letter in letters])
         dead = [outcome for outcome in outcomes if outcome.error is not None]
         if dead:
             await self._bury(dead)
+        INGEST_STOPPED.set(0)
+        await self._note(outcomes)
+        ended: _Ended = {}
         for letter in letters:
             lane = (letter.topic, letter.partition)
-            self._uncommitted[lane] = max(letter.offset + 1, self._uncommitted.get(lane, 0))
-        INGEST_STOPPED.set(0)
-        await self._commit(inbox)
-        await self._note(outcomes)
+            ended[lane] = max(letter.offset + 1, ended.get(lane, 0))
+        return ended
+
+    def _note_offsets(self, ended: _Ended) -> None:
+        """In the order in which batches were taken: all before these is ended, too."""
+        self._uncommitted |= ended
 
     async def _count(self, letters: Sequence[tuple[str, Letter]]) -> list[Outcome]:
         """Until it is known of each what became of it."""

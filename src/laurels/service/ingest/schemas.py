@@ -5,7 +5,7 @@ import asyncio
 from msgspec.structs import replace
 
 from laurels.core import limits
-from laurels.core.schemas import Schema, SchemaState, SchemaTerms
+from laurels.core.schemas import Schema, SchemaState, SchemaTerms, Where
 from laurels.errors import Conflict, Invalid, LaurelsError, NotFound
 from laurels.ports import Clock, Headers, Ledger, Letter
 from laurels.service.access import unknown_pod
@@ -21,6 +21,7 @@ class Schemas:
         self._pods: set[str] = set()
         # Of each pod, the last made first.
         self._of_pods: dict[str, list[Transformer]] = {}
+        self._choices: dict[str, _Choice] = {}
         # So that a schema that was just made is not forgotten by a reload that began before.
         self._changing = asyncio.Lock()
 
@@ -38,6 +39,7 @@ class Schemas:
             same = known is not None and known.schema == schema
             fresh.setdefault(schema.pod_id, []).append(known if known is not None and same else Transformer(schema))
         self._of_pods = fresh
+        self._choices = {pod_id: _Choice(every) for pod_id, every in fresh.items()}
 
     def of_pod(self, pod_id: str) -> list[Schema]:
         """The last made first."""
@@ -105,33 +107,51 @@ class Schemas:
         raise NotFound("schema_not_found", f"Pod {pod_id!r} has no schema {version!r}.", field="schemaVersion")
 
     def _choose(self, pod_id: str, event: Event, headers: Headers) -> Transformer:
+        choice = self._choices.get(pod_id)
+        if choice is None:
+            raise _nothing_active(pod_id)
+        return choice.choose(pod_id, event, headers)
+
+
+class _Choice:
+    """The schemas of a pod, sorted by how an event is matched with them."""
+
+    def __init__(self, every: list[Transformer]) -> None:
+        # Whoever names a version that is not used any more is told so.
+        self._by_name = [each for each in every if each.schema.terms.version_from is not None]
+        nameless = [each for each in every if each.schema.terms.version_from is None]
+        self._otherwise = next((each for each in nameless if each.schema.state is SchemaState.ACTIVE), None)
+        self._needs_name = next((each for each in self._by_name if each.schema.is_used), None)
+
+    def choose(self, pod_id: str, event: Event, headers: Headers) -> Transformer:
         """The one whose version the event names; if it names none, the newest active one that needs no name."""
-        every = self._of_pods.get(pod_id, [])
-        used = [each for each in every if each.schema.is_used]
-        if not used:
-            raise NotFound("schema_not_found", f"Pod {pod_id!r} has no schema that is active.", field="podId")
         named: tuple[str, str] | None = None
-        for each in every:
+        for each in self._by_name:
             where = each.schema.terms.version_from
-            if where is None:
-                continue
+            assert where is not None, "they were chosen for it"
             value = look_up(where, event, headers)
             if value is None or isinstance(value, dict | list | bool):
                 continue
             if str(value) == each.schema.version and each.schema.is_used:
                 return each
-            named = named or (where.field or f"header {where.header}", str(value)[: limits.SCHEMA_VERSION_CHARS])
+            named = named or (_place(where), str(value)[: limits.SCHEMA_VERSION_CHARS])
         if named is not None:
             field, value = named
             raise NotFound("schema_not_found", f"{field} names the schema {value!r}, which is not in use.", field=field)
-        for each in used:
-            if each.schema.terms.version_from is None and each.schema.state is SchemaState.ACTIVE:
-                return each
-        where = used[0].schema.terms.version_from
-        if where is None:
-            raise NotFound("schema_not_found", f"Pod {pod_id!r} has no schema that is active.", field="podId")
-        field = where.field or f"header {where.header}"
+        if self._otherwise is not None:
+            return self._otherwise
+        if self._needs_name is None or self._needs_name.schema.terms.version_from is None:
+            raise _nothing_active(pod_id)
+        field = _place(self._needs_name.schema.terms.version_from)
         raise Invalid("schema_mismatch", f"{field} (the schema's version) is missing.", field=field, rule="required")
+
+
+def _place(where: Where) -> str:
+    return where.field or f"header {where.header}"
+
+
+def _nothing_active(pod_id: str) -> LaurelsError:
+    return NotFound("schema_not_found", f"Pod {pod_id!r} has no schema that is active.", field="podId")
 
 
 def id_of(schema: Schema) -> tuple[str, str]:
