@@ -1,15 +1,23 @@
 """From the terminal: schemas, trials, dead letters and their replay, on a server that takes scores from Kafka."""
 
+import contextlib
 import json
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from support.kafka import Game, shared_kafka
-from support.running import RunningServer, laurels
+from support.running import RunningServer, environment, laurels
+from support.stores import need
 
 SCHEMA: dict[str, Any] = {
     "schemaVersion": "1.0",
@@ -109,6 +117,59 @@ def test_from_a_schema_to_a_replay(server: RunningServer, tmp_path: Path) -> Non
         assert 'laurels_dead_letters_total{code="schema_mismatch",pod="arcade"} 1.0' in metrics
         assert 'laurels_ingest_lag_records{pod="arcade"} 0.0' in metrics
         assert client.get("/readyz").json()["dependencies"]["kafka"] == "ok"
+
+
+def test_the_commands_of_the_guide_with_kcat(server: RunningServer, tmp_path: Path) -> None:
+    """As docs/events.md has them, but for the address and the prefix of this test's topics."""
+    guide = (Path(__file__).parents[2] / "docs/events.md").read_text("utf-8")
+    (schema,) = re.findall(r"```json\n(.*?)```", guide, re.DOTALL)
+    blocks = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+    (define,) = [block for block in blocks if "laurels schemas put" in block]
+    (kcat,) = [block for block in blocks if "kcat" in block]
+    (tmp_path / "schema.json").write_text(schema, "utf-8")
+    prefix = server._settings["kafka_topic_prefix"]
+    with server.client() as client:
+        # The story before may have made the pod; the board is the guide's.
+        client.post("/api/v1/pods", json={"podId": "arcade", "name": "arcade"})
+        board = {"UUID": "arcade-board", "podId": "arcade", "name": "Arcade", "rule": "increment"}
+        assert client.post("/api/v1/leaderboards", json=board).status_code in {201, 409}
+        with contextlib.suppress(KafkaException):
+            Game(shared_kafka().servers).make_topic(f"{prefix}pod-arcade-score-updates")
+        script = define + kcat.partition("\n")[2].replace("127.0.0.1:9092", shared_kafka().servers).replace(
+            "-t pod-", f"-t {prefix}pod-"
+        )
+        reads = script.index("kcat -b", script.index("no JSON") + 20)
+        shell(server, tmp_path, script[:reads])
+
+        def counted() -> bool:
+            users = client.get("/api/v1/leaderboards/arcade-board/top").json()["users"]
+            return "kit" in {user["userId"] for user in users}
+
+        until(counted, "the score")
+        game = Game(shared_kafka().servers)
+        for topic in ("score-updates-dlq", "score-changes"):
+            until(partial(game.read, f"{prefix}pod-arcade-{topic}"), topic)
+        shown = shell(server, tmp_path, script[reads:])
+        assert "laurels-code=invalid_json" in shown
+        assert 'kit {"id":' in shown
+
+
+def shell(server: RunningServer, folder: Path, script: str) -> str:
+    need("kcat")
+    bin_folder = Path(sys.executable).parent
+    settings = environment(server.data_dir, url=server.url, key="an-admin-key-for-tests")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        env=settings | {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,10 @@ def fill(client: httpx.Client) -> str:
     """Boards of every kind, with removed users, metadata, and a pod with a key, which is given."""
     rng = random.Random(3)
     assert client.post("/api/v1/pods", json={"podId": "chess", "name": "Chess"}).status_code == 201
+    for version, state in (("1.0", "deprecated"), ("1.1", "active")):
+        mappings = {"userId": "who.id", "score": "points", "UUID": "board"}
+        schema = {"fieldMappings": mappings, "versionFrom": {"header": "v"}, "state": state}
+        assert client.put(f"/api/v1/pods/chess/schemas/{version}", json=schema).status_code == 200
     key = client.post("/api/v1/pods/chess/keys", json={"role": "server", "label": "game"}).json()["key"]
     definitions: list[dict[str, Any]] = [
         {"UUID": "sums", "rule": "increment", "ties": "shared", "metadata": {"a": [1]}},
@@ -59,6 +63,8 @@ def new_score(rng: random.Random) -> dict[str, Any]:
 def everything(client: httpx.Client) -> dict[str, Any]:
     """All that can be read of a Laurels, but for when it was received."""
     seen: dict[str, Any] = {}
+    for schema in client.get("/api/v1/pods/chess/schemas").json()["schemas"]:
+        seen[f"schema {schema['schemaVersion']}"] = schema["fieldMappings"], schema["versionFrom"], schema["state"]
     for board in ("default", "sums", "laps", "newest", "ended", "archived"):
         path = f"/api/v1/leaderboards/{board}"
         definition = client.get(path).json()

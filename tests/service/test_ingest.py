@@ -115,6 +115,29 @@ def test_a_schema_changes_with_both_versions_in_flight(arena: Arena) -> None:
     asyncio.run(run())
 
 
+def test_a_schema_that_one_server_changes_is_known_to_the_others(tmp_path: Path) -> None:
+    arena = Arena(Stage("shared", tmp_path))
+
+    async def run() -> None:
+        async with arena.running() as consumer, arena.stage.running() as other:
+            board = await arena.make_pod(other, "pod-1")
+            pod_id = arena.pods["pod-1"]
+            await until(lambda: _knows(consumer, pod_id, "1.0", SchemaState.ACTIVE), "the schema")
+            await other.schemas.set_state(pod_id, "1.0", SchemaState.DEPRECATED)
+            await until(lambda: _knows(consumer, pod_id, "1.0", SchemaState.DEPRECATED), "its state")
+            # What was made a moment ago is looked for before anything is called unknown.
+            await other.schemas.put(pod_id, "1.1", TERMS["pod-1"], SchemaState.ACTIVE)
+            arena.game.write(arena.topic("pod-1"), [event_of("pod-1", "ann", 1, board.uuid)])
+            await until(lambda: has(consumer, board, {"ann": 1.0}), "the score")
+            assert dead(arena, "pod-1") == []
+
+    asyncio.run(run())
+
+
+async def _knows(laurels: Laurels, pod_id: str, version: str, state: SchemaState) -> bool:
+    return laurels.schemas.find(pod_id, version).state is state
+
+
 def test_what_cannot_be_counted_is_a_dead_letter_with_its_reason(arena: Arena) -> None:
     async def run() -> None:
         async with arena.running() as laurels:

@@ -1,4 +1,5 @@
-"""`laurels import --from`: everything of another Laurels, while it runs: pods, keys, people, boards and all events.
+"""`laurels import --from`: everything of another Laurels, while it runs: pods, keys, schemas, people, boards and all
+events.
 
 An event keeps its id, so it counts once however often this is repeated; repeat it to bring over what came meanwhile.
 """
@@ -24,6 +25,7 @@ DEFINITION = (
 # These it gets when its events are in: an older one may lie outside of them.
 BOUNDS = ("minScore", "maxScore", "startTime", "endTime", "rewards", "keepEventsDays", "keepPeriodsDays")
 CLOSED = {"ENDED", "ARCHIVED"}
+SCHEMA = ("fieldMappings", "timestampFormat", "scoreType", "eventIdFrom", "versionFrom", "state")
 PROFILE = ("userId", "displayName", "avatarUrl", "region", "circles")
 
 
@@ -98,6 +100,7 @@ class Move:
         body = {"podId": pod["podId"], "name": pod["name"]}
         await call(self._target, "POST", "/api/v1/pods", json=body)
         self.pods += 1
+        await self._schemas(pod["podId"])
         if not with_keys:
             return
         path = f"/api/v1/pods/{quote(pod['podId'], safe='')}/keys"
@@ -109,6 +112,13 @@ class Move:
                 self.keys += 1
             except Conflict:
                 typer.echo(f"The key {key['keyId']} was revoked here, and stays so.", err=True)
+
+    async def _schemas(self, pod_id: str) -> None:
+        path = f"/api/v1/pods/{quote(pod_id, safe='')}/schemas"
+        # In the order in which they were made, for the newest is the one that is used.
+        for schema in reversed((await call(self._source, "GET", path))["schemas"]):
+            body = {name: schema[name] for name in SCHEMA}
+            await call(self._target, "PUT", f"{path}/{quote(schema['schemaVersion'], safe='')}", json=body)
 
     async def _board(self, board: dict[str, Any]) -> None:
         path = _path(board)
