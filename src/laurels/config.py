@@ -259,18 +259,7 @@ def _check_together(settings: Settings) -> None:
             "A spool keeps writes while PostgreSQL can't be reached. A SQLite ledger is on this disk: it needs none.",
             field="LAURELS_SPOOL",
         )
-    if settings.ingest and settings.kafka is None:
-        raise Invalid(
-            "missing_field",
-            "To take scores from Kafka its brokers must be named: set LAURELS_KAFKA (--kafka) to HOST:PORT.",
-            field="LAURELS_KAFKA",
-        )
-    if re.fullmatch(r"[A-Za-z0-9._-]{0,100}", settings.kafka_topic_prefix) is None:
-        raise Invalid(
-            "wrong_format",
-            "Names of topics have letters, digits, '.', '_' and '-'.",
-            field="LAURELS_KAFKA_TOPIC_PREFIX",
-        )
+    _check_kafka(settings)
     if settings.workers > 1 and in_memory:
         raise Invalid(
             "out_of_range",
@@ -285,3 +274,25 @@ def _check_together(settings: Settings) -> None:
         )
     if settings.log_level not in {"debug", "info", "warning", "error"}:
         raise Invalid("not_a_choice", "The log level is debug, info, warning or error.", field="LAURELS_LOG_LEVEL")
+
+
+def _check_kafka(settings: Settings) -> None:
+    one = r"[^\s,:]+:[0-9]{1,5}"
+    if settings.kafka is not None and re.fullmatch(f"{one}(,{one})*", settings.kafka) is None:
+        raise Invalid(
+            "wrong_format",
+            f"{settings.kafka!r} does not name Kafka's brokers: it is HOST:PORT, or several with commas between them.",
+            field="LAURELS_KAFKA",
+        )
+    if settings.ingest and settings.kafka is None:
+        raise Invalid(
+            "missing_field",
+            "To take scores from Kafka its brokers must be named: set LAURELS_KAFKA (--kafka) to HOST:PORT.",
+            field="LAURELS_KAFKA",
+        )
+    if re.fullmatch(r"[A-Za-z0-9._-]{0,100}", settings.kafka_topic_prefix) is None:
+        raise Invalid(
+            "wrong_format",
+            "Names of topics have letters, digits, '.', '_' and '-'.",
+            field="LAURELS_KAFKA_TOPIC_PREFIX",
+        )

@@ -170,6 +170,7 @@ CODES: dict[str, str] = {
     "schema_mismatch": "an event does not have what its schema says",
     "invalid_score": "an event's score is not a number of its schema's type that a double can hold",
     "record_too_large": "a Kafka record is over the size limit",
+    "invalid_headers": "a Kafka record has a header whose name is not UTF-8",
     "wrong_pod": "an event came on the topic of a pod that its board does not belong to",
     "dead_letter_not_found": "there is no such dead letter",
     "kafka_off": "this server was started without Kafka",

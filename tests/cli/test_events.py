@@ -101,10 +101,10 @@ def test_from_a_schema_to_a_replay(server: RunningServer, tmp_path: Path) -> Non
         fixed = SCHEMA | {"fieldMappings": SCHEMA["fieldMappings"] | {"score": "pts"}}
         run(server, "schemas", "put", "arcade", "-", stdin=json.dumps(fixed | {"state": "active"}))
         replayed = run(server, "dead-letters", "replay", "arcade", code=3)
-        assert "2 replayed: 1 counted, 0 had been before, 1 refused." in replayed
+        assert "2 tried: 1 counted, 0 had been before, 1 refused." in replayed
         assert "is not JSON" in replayed
         again = run(server, "dead-letters", "replay", "arcade", codes["schema_mismatch"]["id"])
-        assert "1 replayed: 0 counted, 1 had been before, 0 refused." in again
+        assert "1 tried: 0 counted, 1 had been before, 0 refused." in again
         users = client.get("/api/v1/leaderboards/arcade-board/top").json()["users"]
         assert {user["userId"]: user["score"] for user in users} == {"ann": 5.0, "bob": 7.0}
         left = json.loads(run(server, "dead-letters", "list", "arcade", "--json"))
@@ -115,7 +115,7 @@ def test_from_a_schema_to_a_replay(server: RunningServer, tmp_path: Path) -> Non
         metrics = client.get("/metrics").text
         assert 'laurels_ingested_records_total{outcome="accepted",pod="arcade"} 1.0' in metrics
         assert 'laurels_dead_letters_total{code="schema_mismatch",pod="arcade"} 1.0' in metrics
-        assert 'laurels_ingest_lag_records{pod="arcade"} 0.0' in metrics
+        until(lambda: 'laurels_ingest_lag_records{pod="arcade"} 0.0' in client.get("/metrics").text, "the lag")
         assert client.get("/readyz").json()["dependencies"]["kafka"] == "ok"
 
 
@@ -177,6 +177,8 @@ def shell(server: RunningServer, folder: Path, script: str) -> str:
     [
         ({}, 2, "LAURELS_KAFKA"),
         ({"kafka": "127.0.0.1:1"}, 2, "serve --ingest"),
+        ({"kafka": "127.0.0.1"}, 2, "HOST:PORT"),
+        ({"kafka": "127.0.0.1:abc"}, 2, "HOST:PORT"),
     ],
 )
 def test_what_ingest_needs_is_said(tmp_path: Path, settings: dict[str, str], code: int, says: str) -> None:
@@ -192,3 +194,6 @@ def test_serving_with_ingestion_needs_kafka(tmp_path: Path) -> None:
     config.write_text("acks=1\n", "utf-8")
     done = laurels("serve", "--kafka", "127.0.0.1:1", "--kafka-config", str(config), data_dir=tmp_path)
     assert (done.returncode, "Laurels sets it" in done.stderr) == (2, True)
+    config.write_text("security.protokoll=SSL\n", "utf-8")
+    done = laurels("serve", "--kafka", "127.0.0.1:1", "--kafka-config", str(config), data_dir=tmp_path)
+    assert (done.returncode, "security.protokoll" in done.stderr) == (2, True)

@@ -50,21 +50,28 @@ def test_schemas_are_kept_as_they_are(opening: Opening, tmp_path: Path) -> None:
         streams = ledger.streams
         first, second = new_schema("1.0", 5), new_schema("2.0", 6)
         revision = await ledger.registry_revision()
-        assert await streams.put_schema(first) == first
-        await streams.put_schema(second)
+        assert await streams.put_schema(first, keep_state=False) == first
+        await streams.put_schema(second, keep_state=True)
         assert await ledger.registry_revision() > revision
         assert await streams.schemas() == [second, first]
         # When it was made stays.
         changed = replace(first, state=SchemaState.ACTIVE, created_at=9, updated_at=9)
-        assert await streams.put_schema(changed) == replace(changed, created_at=5)
+        assert await streams.put_schema(changed, keep_state=False) == replace(changed, created_at=5)
         assert await streams.schemas() == [second, replace(changed, created_at=5)]
+        kept = await streams.put_schema(replace(changed, state=SchemaState.DRAFT), keep_state=True)
+        assert kept.state is SchemaState.ACTIVE
+        # One that is in use is not deleted.
+        assert not await streams.delete_schema("pod", "1.0")
+        retired = await streams.set_schema_state("pod", "1.0", SchemaState.RETIRED, 11)
+        assert retired == replace(changed, created_at=5, updated_at=11, state=SchemaState.RETIRED)
+        assert await streams.set_schema_state("pod", "9", SchemaState.ACTIVE, 11) is None
         revision = await ledger.registry_revision()
         assert await streams.delete_schema("pod", "1.0")
         assert not await streams.delete_schema("pod", "1.0")
         assert await ledger.registry_revision() > revision
         assert await streams.schemas() == [second]
         with pytest.raises(NotFound):
-            await streams.put_schema(replace(first, pod_id="nobody"))
+            await streams.put_schema(replace(first, pod_id="nobody"), keep_state=False)
 
     with_ledger(opening, tmp_path, check)
 

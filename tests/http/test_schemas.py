@@ -57,6 +57,9 @@ def test_a_schema_is_made_read_changed_and_deleted(api: httpx.Client, pod: str) 
         {"field": "id", "header": None},
     )
     assert [each["schemaVersion"] for each in api.get(path).json()["schemas"]] == ["2.0", "1.0"]
+    # Without a word on it, the state stays.
+    kept = {name: value for name, value in SCHEMA.items() if name != "state"}
+    assert api.put(f"{path}/2.0", json=kept).json()["state"] == "active"
     for state in ("active", "deprecated", "retired"):
         changed = api.patch(f"{path}/1.0", json={"state": state}).json()
         assert changed["state"] == state
@@ -83,6 +86,7 @@ def test_a_schema_is_made_read_changed_and_deleted(api: httpx.Client, pod: str) 
         ({"scoreType": "text"}, "not_a_choice", "scoreType"),
         ({"state": "gone"}, "not_a_choice", "state"),
         ({"eventIdFrom": {}}, "invalid_schema", "eventIdFrom"),
+        ({"eventIdFrom": {"header": "laurels-code"}}, "invalid_schema", "eventIdFrom"),
         ({"versionFrom": {"field": "a", "header": "b"}}, "invalid_schema", "versionFrom"),
         ({"schemaVersion": "3"}, "wrong_format", "schemaVersion"),
         ({"extra": 1}, "unknown_field", "extra"),
@@ -118,7 +122,7 @@ def test_an_event_is_tried_out_and_nothing_is_stored(api: httpx.Client, pod: str
     tried = api.post(trials, json={"event": EVENT, "schemaVersion": "1.0"}).json()
     assert tried["schemaVersion"] == "1.0"
     assert tried["event"] == {
-        "eventId": f"pod-{pod}-score-updates/0/0",
+        "eventId": tried["event"]["eventId"],
         "eventType": "SCORE_UPDATE",
         "podId": pod,
         "UUID": "lb-uuid-123",
@@ -127,12 +131,18 @@ def test_an_event_is_tried_out_and_nothing_is_stored(api: httpx.Client, pod: str
         "timestamp": "2024-01-15T10:30:00.000Z",
         "metadata": {"matchId": "match-abc-123", "gameMode": "ranked"},
     }
+    assert tried["event"]["eventId"].startswith(f"pod-{pod}-score-updates/0/0@")
     assert tried["problem"]["code"] == "board_not_found"
     board = f"lb-{pod}"
     assert api.post("/api/v1/leaderboards", json={"UUID": board, "podId": pod, "name": "B"}).status_code == 201
     api.patch(f"/api/v1/pods/{pod}/schemas/1.0", json={"state": "active"})
     fine = api.post(trials, json={"event": EVENT | {"leaderboardUuid": board}}).json()
     assert fine["problem"] is None
+    ahead = EVENT | {"leaderboardUuid": board, "gameTime": "2999-01-01T00:00:00Z"}
+    assert api.post(trials, json={"event": ahead}).json()["problem"]["code"] == "timestamp_out_of_range"
+    # What belongs to another pod is not there, for this pod's own key.
+    other = api.post(trials, json={"event": EVENT | {"leaderboardUuid": "default"}}, headers=key_of(api, pod, "server"))
+    assert other.json()["problem"]["code"] == "board_not_found"
     bad = api.post(trials, json={"event": EVENT | {"points": "many"}})
     assert problem(bad) == (422, "invalid_score", "points")
     assert "points (score) must be a whole number" in bad.json()["detail"]
@@ -156,12 +166,21 @@ def test_the_version_that_an_event_names_is_chosen(api: httpx.Client, pod: str) 
     assert chosen(EVENT, v="3") == "3"
     assert chosen(EVENT | {"meta": {"v": "9"}}) == "schema_not_found"
     assert chosen(EVENT | {"meta": {"v": {"x": 1}}}) == "1.1"
+    # One that needs no name may be named all the same.
+    assert chosen(EVENT | {"meta": {"v": "1.0"}}) == "1.0"
+    # A draft changes nothing for others.
+    api.put(f"{path}/4", json=SCHEMA | {"versionFrom": {"field": "gameMode"}, "state": "draft"})
+    assert chosen(EVENT) == "1.1"
+    assert chosen(EVENT | {"gameMode": "4"}) == "schema_not_found"
     api.patch(f"{path}/1.1", json={"state": "deprecated"})
     assert chosen(EVENT) == "1.0"
     api.patch(f"{path}/2.0", json={"state": "deprecated"})
     assert chosen(EVENT | {"meta": {"v": "2.0"}}) == "2.0"
     api.patch(f"{path}/2.0", json={"state": "retired"})
     assert chosen(EVENT | {"meta": {"v": "2.0"}}) == "schema_not_found"
+    # One on its way out is better than none.
+    api.patch(f"{path}/1.0", json={"state": "retired"})
+    assert chosen(EVENT) == "1.1"
     for version in ("1.0", "1.1"):
         api.patch(f"{path}/{version}", json={"state": "retired"})
     assert chosen(EVENT) == "schema_mismatch"

@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 from msgspec.structs import replace
 
 from laurels.adapters.kafka import KafkaBroker
+from laurels.adapters.kafka.inbox import read_letter
 from laurels.core.board import Board
 from laurels.core.schemas import SchemaState, Where
 from laurels.errors import Unavailable
@@ -474,6 +476,97 @@ def test_too_large_for_the_dead_letters_is_kept_where_it_lies(embedded: Arena) -
             large = next(each for each in letters if each.value_omitted)
             ((_, answer),) = await laurels.dead_letters.replay(pod_id, [large.place])
             assert getattr(answer, "code", None) == "record_too_large"
+
+    asyncio.run(run())
+
+
+def test_odd_records_stop_nobody(embedded: Arena) -> None:
+    """Times that no calendar has, headers as large as a record may be, and topics that no pod could have."""
+
+    async def run() -> None:
+        async with embedded.running() as laurels:
+            board = await embedded.make_pod(laurels, "pod-1")
+            topic = embedded.topic("pod-1")
+            raw = Producer({"bootstrap.servers": embedded.kafka.servers, "message.max.bytes": 2_000_000})
+            raw.produce(topic, b"bad", timestamp=-(10**15))
+            raw.produce(topic, json.dumps(event_of("pod-1", "ann", 1, board.uuid)), timestamp=-(10**15))
+            raw.produce(topic, b"bad", headers=[("large", b"x" * 1_048_200)])
+            raw.produce(topic, b"bad", key=b"k" * 1_048_200)
+            long = f"{embedded.topics.prefix}pod-{'x' * 215}-score-updates"
+            embedded.game.make_topic(long)
+            raw.produce(long, b"bad")
+            assert raw.flush(20) == 0
+            embedded.game.write(topic, [event_of("pod-1", "ann", 1, board.uuid)])
+            await until(lambda: has(laurels, board, {"ann": 2.0}), "the good ones")
+
+            async def buried() -> bool:
+                return len(dead(embedded, "pod-1")) == 3
+
+            await until(buried, "the bad ones")
+            letters, _ = await laurels.dead_letters.page(embedded.pods["pod-1"], None, 10)
+            assert sorted(each.value_omitted for each in letters) == [False, True, True]
+
+    asyncio.run(run())
+
+
+def test_dead_letters_that_were_written_are_not_written_again(embedded: Arena) -> None:
+    """Also if others of the same batch can't be; and a topic that is gone is made again."""
+
+    class Narrow(KafkaBroker):
+        closed = True
+
+        async def send(self, letters: Any) -> list[Undelivered | None]:
+            fine = [each for each in letters if not (self.closed and "pod-2" in each.topic)]
+            sent = iter(await super().send(fine))
+            return [next(sent) if each in fine else Undelivered("Not now.") for each in letters]
+
+    async def run() -> None:
+        broker = Narrow(embedded.kafka.servers, {})
+        async with embedded.running(broker=broker) as laurels:
+            for shape in ("pod-1", "pod-2"):
+                await embedded.make_pod(laurels, shape)
+            for shape in ("pod-1", "pod-2"):
+                embedded.game.write(embedded.topic(shape), [b"bad"] * 20)
+            await until(partial(_stopped), "the stop")
+            await asyncio.sleep(1)
+            assert len(dead(embedded, "pod-1")) in {0, 20}
+            broker.closed = False
+
+            async def complete() -> bool:
+                return [len(dead(embedded, shape)) for shape in ("pod-1", "pod-2")] == [20, 20]
+
+            await until(complete, "the dead letters")
+            embedded.game.remove_topic(embedded.topics.dead_letters(embedded.pods["pod-1"]))
+            embedded.game.write(embedded.topic("pod-1"), [b"bad"] * 3)
+
+            async def made_again() -> bool:
+                return len(dead(embedded, "pod-1")) == 3
+
+            await until(made_again, "the topic")
+
+    asyncio.run(run())
+
+
+async def _stopped() -> bool:
+    return bool(INGEST_STOPPED._value.get())
+
+
+def test_a_record_whose_headers_cannot_be_read_is_dead(embedded: Arena) -> None:
+    class Odd:
+        """librdkafka's client can't give headers whose names are no UTF-8."""
+
+        def __getattr__(self, name: str) -> Any:
+            values = {"topic": "t", "partition": 0, "offset": 1, "key": None, "value": b"{}", "timestamp": (1, 5)}
+            if name == "headers":
+                raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+            return lambda: values[name]
+
+    async def run() -> None:
+        async with embedded.running() as laurels:
+            await embedded.make_pod(laurels, "pod-1")
+            letter = read_letter(Odd())  # type: ignore[arg-type]
+            answer, _ = laurels.schemas.read(embedded.pods["pod-1"], letter)
+            assert getattr(answer, "code", None) == "invalid_headers"
 
     asyncio.run(run())
 

@@ -68,7 +68,7 @@ EVENT = {
 
 def test_the_documented_example_gives_its_documented_output() -> None:
     assert common(schema(score_type=ScoreType.INTEGER), EVENT) == {
-        "eventId": "pod-pod-1-score-updates/2/41",
+        "eventId": "pod-pod-1-score-updates/2/41@1700000000000",
         "eventType": "SCORE_UPDATE",
         "podId": "pod-1",
         "UUID": "lb-uuid-123",
@@ -116,6 +116,8 @@ def test_timestamps_are_exact(form: TimestampFormat, value: Any, shown: str) -> 
         (TimestampFormat.ISO_8601, "yesterday"),
         (TimestampFormat.ISO_8601, 1705314600),
         (TimestampFormat.ISO_8601, ""),
+        (TimestampFormat.ISO_8601, "9999-12-31T23:59:59-14:00"),
+        (TimestampFormat.ISO_8601, "0001-01-01T00:00:00+14:00"),
         (TimestampFormat.EPOCH_MILLIS, "1705314600123"),
         (TimestampFormat.EPOCH_MILLIS, -1),
         (TimestampFormat.EPOCH_MILLIS, True),

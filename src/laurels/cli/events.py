@@ -20,7 +20,7 @@ schemas = typer.Typer(help="How the events of a pod's games are read.", no_args_
 dead_letters = typer.Typer(help="What came from Kafka and could not be counted.", no_args_is_help=True)
 
 Version = Annotated[str, typer.Argument(help="The schema's version.")]
-SCHEMA_COLUMNS = ["schemaVersion", "state", "timestampFormat", "scoreType", "updatedAt"]
+SCHEMA_COLUMNS = ["schemaVersion", "state", "timestampFormat", "scoreType", "versionFrom", "eventIdFrom", "updatedAt"]
 LETTER_COLUMNS = ["id", "code", "field", "reason", "failedAt", "replayedAt"]
 AT_ONCE = 500
 
@@ -30,7 +30,7 @@ def list_schemas(
     pod_id: PodId, url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False
 ) -> None:
     """List the schemas of a pod, the last made first."""
-    show(ask(reach(url, key, data_dir), "GET", _pod(pod_id, "schemas"))["schemas"], SCHEMA_COLUMNS, as_json)
+    _show_schemas(ask(reach(url, key, data_dir), "GET", _pod(pod_id, "schemas"))["schemas"], as_json)
 
 
 @schemas.command("show")
@@ -58,7 +58,7 @@ def put_schema(
     version = body.get("schemaVersion")
     if not isinstance(version, str):
         raise Invalid("missing_field", f"{file}: schemaVersion is missing.", field="schemaVersion", rule="required")
-    show([ask(reach(url, key, data_dir), "PUT", _schema(pod_id, version), body)], SCHEMA_COLUMNS, as_json)
+    _show_schemas([ask(reach(url, key, data_dir), "PUT", _schema(pod_id, version), body)], as_json)
 
 
 @schemas.command("state")
@@ -73,7 +73,7 @@ def set_state(
 ) -> None:
     """Change the state of a schema."""
     changed = ask(reach(url, key, data_dir), "PATCH", _schema(pod_id, version), {"state": state})
-    show([changed], SCHEMA_COLUMNS, as_json)
+    _show_schemas([changed], as_json)
 
 
 @schemas.command("delete")
@@ -86,7 +86,7 @@ def delete_schema(
     as_json: AsJson = False,
 ) -> None:
     """Delete a schema that is a draft or retired."""
-    show([ask(reach(url, key, data_dir), "DELETE", _schema(pod_id, version))], SCHEMA_COLUMNS, as_json)
+    _show_schemas([ask(reach(url, key, data_dir), "DELETE", _schema(pod_id, version))], as_json)
 
 
 @schemas.command("try")
@@ -100,12 +100,16 @@ def try_schema(
     data_dir: DataDir = None,
 ) -> None:
     """Show how an event would be read, or why it can't be. Nothing is stored."""
+    for each in header or []:
+        if "=" not in each:
+            raise Invalid("wrong_format", f"--header {each!r} must be NAME=VALUE.", field="--header")
     headers = dict(each.partition("=")[::2] for each in header or [])
     body = {"event": _read_json(file), "headers": headers, "schemaVersion": version}
     tried = ask(reach(url, key, data_dir), "POST", _pod(pod_id, "schema-trials"), body)
     typer.echo(json.dumps(tried["event"], indent=2, ensure_ascii=False))
     if tried["problem"]:
         typer.echo(f"It would not be counted: {tried['problem']['detail']}", err=True)
+        raise typer.Exit(3)
 
 
 @dead_letters.command("list")
@@ -155,7 +159,7 @@ def replay_dead_letters(
     else:
         counted = sum(result["status"] == "accepted" for result in results)
         before = len(results) - counted - len(refused)
-        typer.echo(f"{len(results)} replayed: {counted} counted, {before} had been before, {len(refused)} refused.")
+        typer.echo(f"{len(results)} tried: {counted} counted, {before} had been before, {len(refused)} refused.")
         for result in refused[:20]:
             typer.echo(f"  {result['id']}: {result['problem']['detail']}", err=True)
     if refused:
@@ -196,6 +200,15 @@ async def _replay(settings: Settings, pod_id: str, ids: list[str] | None, code: 
     return results
 
 
+def _show_schemas(found: list[dict[str, Any]], as_json: bool) -> None:
+    """Where the version and the id are found in a few words."""
+    for schema in [] if as_json else found:
+        for name in ("versionFrom", "eventIdFrom"):
+            where = schema[name] or {}
+            schema[name] = where.get("field") or (f"header {where['header']}" if where.get("header") else None)
+    show(found, SCHEMA_COLUMNS, as_json)
+
+
 def _pod(pod_id: str, what: str) -> str:
     return f"/api/v1/pods/{quote(pod_id, safe='')}/{what}"
 
@@ -206,10 +219,11 @@ def _schema(pod_id: str, version: str) -> str:
 
 def _read_json(file: str) -> dict[str, Any]:
     text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+    name = "standard input" if file == "-" else file
     try:
         read = json.loads(text)
     except ValueError as error:
-        raise Invalid("invalid_json", f"{file} is not JSON: {error}.") from None
+        raise Invalid("invalid_json", f"{name} is not JSON: {error}.") from None
     if not isinstance(read, dict):
-        raise Invalid("not_an_object", f"{file} must hold a JSON object.")
+        raise Invalid("not_an_object", f"{name} must hold a JSON object.")
     return read

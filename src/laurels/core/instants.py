@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 SECOND_US = 1_000_000
+# 0001-01-01T00:00:00Z, the first instant that `datetime` can show.
+FIRST_US = -62_135_596_800_000_000
 # 9999-12-31T23:59:59.999999Z, the last instant that `datetime` can show.
 LAST_US = 253_402_300_799_999_999
 

@@ -527,7 +527,7 @@ class CommonEvent(Answer):
 class TrialAnswer(Answer):
     schema_version: str
     event: CommonEvent
-    problem: Annotated[Problem | None, Meta(description="Why its board would not be found, if it would not.")]
+    problem: Annotated[Problem | None, Meta(description="Why it would not be counted, if it would not.")]
 
 
 class DeadLetterEntry(Answer):

@@ -180,4 +180,7 @@ def _error_statuses(address: "Address") -> list[int]:
         statuses |= {403, 404, 409, 429}
     if address.path == "/api/v1/verify":
         statuses |= {429}
+    if "/dead-letters" in address.path:
+        # A server without Kafka.
+        statuses |= {409}
     return sorted(statuses)

@@ -273,7 +273,7 @@ class SchemaBody(Body, kw_only=True):
         WhereBody | None, Meta(description="null: the record's place in Kafka, which a producer's repetition changes.")
     ] = None
     version_from: Annotated[WhereBody | None, Meta(description="null: it is for events that name no version.")] = None
-    state: SchemaState = SchemaState.DRAFT
+    state: Annotated[SchemaState | None, Meta(description="null: as it is, or `draft` if it is new.")] = None
 
 
 class SchemaStateBody(Body):

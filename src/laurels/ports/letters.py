@@ -11,7 +11,7 @@ Lane = tuple[str, int]
 
 
 class Letter(Struct, frozen=True):
-    """A record as it was read. `at`: its time in Kafka, in microseconds."""
+    """A record as it was read. `at`: its time in Kafka, in microseconds. `damaged`: its headers can't be read."""
 
     topic: str
     partition: int
@@ -20,11 +20,12 @@ class Letter(Struct, frozen=True):
     value: bytes | None
     headers: Headers
     at: int
+    damaged: bool = False
 
     @property
     def place(self) -> str:
-        """What no other record is called."""
-        return f"{self.topic}/{self.partition}/{self.offset}"
+        """What no other record is called; with its time, for offsets begin anew when a topic does."""
+        return f"{self.topic}/{self.partition}/{self.offset}@{self.at // 1000}"
 
 
 class Outgoing(Struct, frozen=True):

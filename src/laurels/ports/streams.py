@@ -5,13 +5,13 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from laurels.core.schemas import Schema
+from laurels.core.schemas import Schema, SchemaState
 from laurels.core.windows import Period
 from laurels.ports.ledger import StoredEvent
 
 
 class Replay(Struct, frozen=True):
-    """A dead letter that was counted after all. `place`: its partition and offset."""
+    """A dead letter that was counted after all. `place`: its partition, offset and time."""
 
     place: str
     outcome: str
@@ -24,14 +24,17 @@ class Streams(Protocol):
     async def schemas(self) -> list[Schema]:
         """All, of all pods, the last made first."""
 
-    async def put_schema(self, schema: Schema) -> Schema:
+    async def put_schema(self, schema: Schema, *, keep_state: bool) -> Schema:
         """Make or replace a version of a pod's schema; gives it as stored. NotFound if there is no such pod.
 
-        When it was made stays. Counts as a change of the registry.
+        When it was made stays, and its state if asked for. Counts as a change of the registry, as the next two do.
         """
 
+    async def set_schema_state(self, pod_id: str, version: str, state: SchemaState, now: int) -> Schema | None:
+        """None if there is no such schema."""
+
     async def delete_schema(self, pod_id: str, version: str) -> bool:
-        """False if there was none."""
+        """Remove one that is a draft or retired. False if there was none."""
 
     # Dead letters
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from laurels.core.board import Board
 from laurels.core.ids import new_key_id, new_secret
-from laurels.errors import Forbidden, Invalid, LaurelsError, NotFound, Unauthenticated
+from laurels.errors import Conflict, Forbidden, Invalid, LaurelsError, NotFound, Unauthenticated
 from laurels.ports import Clock, Key, Ledger, Pod, Role
 from laurels.service.registry import Registry
 
@@ -140,6 +140,13 @@ class Access:
         await self._registry.tell()
 
     async def create_pod(self, pod_id: str, name: str) -> Pod:
+        for pod in await self._ledger.pods():
+            if pod.pod_id != pod_id and pod.pod_id.replace("_", ".") == pod_id.replace("_", "."):
+                raise Conflict(
+                    "pod_exists",
+                    f"There is a pod {pod.pod_id!r}, and Kafka can't tell '.' and '_' apart in names. Choose another.",
+                    field="podId",
+                )
         return await self._ledger.create_pod(Pod(pod_id, name, self._clock.now_us()))
 
     async def pods(self) -> list[Pod]:

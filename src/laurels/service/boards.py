@@ -15,7 +15,7 @@ from laurels.core.order import Ties
 from laurels.core.periods import first_spans, joining_spans, missing_spans, with_terms_kept
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, MONTHLY, Window
-from laurels.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
+from laurels.errors import Conflict, Forbidden, Invalid, LaurelsError, NotFound, Unauthenticated
 from laurels.ports import BoardChange, Clock, Ledger
 from laurels.service.access import Caller
 from laurels.service.follower import Follower
@@ -117,7 +117,7 @@ class Boards:
         """The board that an event on a pod's own topic is for."""
         board = self._boards.get(board_uuid)
         if board is None:
-            raise NotFound("board_not_found", f"There is no board {board_uuid!r}.", field="UUID")
+            raise unknown_board(board_uuid)
         if board.pod_id != pod_id:
             raise Forbidden("wrong_pod", f"Board {board_uuid!r} does not belong to pod {pod_id!r}.", field="UUID")
         return board
@@ -132,7 +132,7 @@ class Boards:
                     f"There is no public board {board_uuid!r}. To see others, send a key: "
                     "'Authorization: Bearer KEY' or 'X-API-Key: KEY'.",
                 )
-            raise NotFound("board_not_found", f"There is no board {board_uuid!r}.", field="UUID")
+            raise unknown_board(board_uuid)
         return board
 
     def to_read_with_key(self, caller: Caller, board_uuid: str) -> Board:
@@ -320,3 +320,7 @@ def _with_status(board: Board, status: Status, now: int) -> Board:
         return replace(board, archived_at=now)
     start = board.start_at if board.start_at is None else min(board.start_at, now)
     return replace(board, start_at=start, end_at=now if status is Status.ENDED else board.end_at)
+
+
+def unknown_board(board_uuid: str) -> LaurelsError:
+    return NotFound("board_not_found", f"There is no board {board_uuid!r}.", field="UUID")

@@ -44,6 +44,8 @@ class Publisher:
         self._boards = boards
         self._ledger_id = ""
         self._wait_until = 0.0
+        # Of the page that could not be sent as a whole.
+        self._taken: set[bytes | None] = set()
         self._wait_s = FIRST_WAIT_S
 
     async def open(self, ledger_id: str) -> None:
@@ -73,13 +75,17 @@ class Publisher:
         return {"scoreChanges": changes, "periods": periods, "rewards": rewards}
 
     async def _send(self, kind: str, letters: Sequence[Outgoing]) -> None:
-        answers = await self._broker.send(letters)
+        """All of them. What was taken when others were not is not sent again the next time."""
+        left = [letter for letter in letters if letter.value not in self._taken]
+        answers = await self._broker.send(left)
         failed = [answer.reason for answer in answers if answer is not None]
+        self._taken |= {letter.value for letter, answer in zip(left, answers, strict=True) if answer is None}
         if failed:
             # The next try is soon, then less and less so.
             self._wait_until = time.monotonic() + self._wait_s
             self._wait_s = min(LAST_WAIT_S, 2 * self._wait_s)
             raise Unavailable("kafka_unavailable", f"{len(failed)} messages could not be published: {failed[0]}")
+        self._taken = set()
         self._wait_s = FIRST_WAIT_S
         PUBLISHED.labels(kind).inc(len(letters))
 

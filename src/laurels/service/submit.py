@@ -115,6 +115,12 @@ class Submissions:
             raise answer
         return answer
 
+    def check(self, board: Board, submission: Submission) -> None:
+        """Raise what would be wrong with it, as far as that can be known without the ledger."""
+        now = self._clock.now_us()
+        _require_open(board, now)
+        _check(board, submission, now)
+
     async def submit_many(
         self, board: Board, submissions: Sequence[Submission | LaurelsError], *, may_spool: bool = True
     ) -> list[Accepted | LaurelsError]:

@@ -1,6 +1,7 @@
 """The Broker: letters out by one producer, letters in by inboxes, and dead letters read where they lie."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +20,11 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-CALL_TIMEOUT_S = 10
+CALL_TIMEOUT_S = 5
 PING_TIMEOUT_S = 2
 MAKE_TIMEOUT_S = 5
+FLUSH_S = 0.2
+TELL_EVERY_S = 60.0
 SEND_TIMEOUT_MS = 10_000
 READ_TIMEOUT_S = 10
 READ_AT_ONCE = 500
@@ -36,10 +39,12 @@ class KafkaBroker:
     """`config`: what is passed through to librdkafka. Nothing connects before it is needed."""
 
     def __init__(self, servers: str, config: dict[str, str]) -> None:
+        self._servers = servers
+        self._told_at: dict[str, float] = {}
         self._common: dict[str, Any] = {
             "bootstrap.servers": servers,
             "client.id": "laurels",
-            "error_cb": _tell_error,
+            "error_cb": self._tell_error,
             # What matters comes as errors, which we log as all else.
             "log_level": 0,
             **config,
@@ -47,9 +52,13 @@ class KafkaBroker:
         self._producer: Producer | None = None
         self._asker: AdminClient | None = None
         self._made: set[str] = set()
-        # librdkafka calls back from here.
-        self._thread = ThreadPoolExecutor(1, "laurels-kafka-send")
+        self._making = threading.Lock()
+        self._closing = False
+        # Dead letters need not wait for what is published.
+        self._senders = ThreadPoolExecutor(2, "laurels-kafka-send")
         self._readers = ThreadPoolExecutor(2, "laurels-kafka-read")
+        self._pinger = ThreadPoolExecutor(1, "laurels-kafka-ping")
+        self._check_config()
 
     def open_inbox(self, pattern: str, group: str) -> Inbox:
         config = (
@@ -66,10 +75,10 @@ class KafkaBroker:
                 "queued.max.messages.kbytes": QUEUED_KBYTES,
             }
         )
-        return KafkaInbox(self._checked(Consumer, config), pattern)
+        return KafkaInbox(config, pattern)
 
     async def send(self, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
-        return await self._call(self._thread, lambda: self._send(letters))
+        return await self._call(self._senders, lambda: self._send(letters))
 
     async def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         return await self._call(self._readers, lambda: self._bounds(topic))
@@ -78,36 +87,41 @@ class KafkaBroker:
         return await self._call(self._readers, lambda: self._read(topic, partition, start, end))
 
     async def ping(self) -> None:
-        await self._call(self._readers, self._ping)
+        await self._call(self._pinger, self._ping)
 
     async def close(self) -> None:
-        if self._producer is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._producer.flush, CALL_TIMEOUT_S)
-        self._thread.shutdown(wait=False)
-        self._readers.shutdown(wait=False)
+        """What was not sent by now is sent again by whoever goes on."""
+        self._closing = True
+        for executor in (self._senders, self._readers, self._pinger):
+            executor.shutdown(wait=False, cancel_futures=True)
 
     # In threads
 
-    @staticmethod
-    async def _call(executor: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    async def _call(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(executor, work)
         except KafkaException as error:
-            raise Unavailable("kafka_unavailable", f"Kafka: {error.args[0].str()}.") from error
+            reason = error.args[0].str()
+            raise Unavailable("kafka_unavailable", f"Kafka ({self._servers}): {reason}.") from error
 
-    def _checked(self, kind: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> dict[str, Any]:
+    def _check_config(self) -> None:
         """That a name or value is not known shows when a client is made."""
         try:
-            made = kind(config)
+            Consumer(self._common | {"group.id": "laurels"}).close()
         except KafkaException as error:
             raise Invalid(
                 "wrong_format",
-                f"librdkafka does not take its settings: {error.args[0].str()}.",
+                f"librdkafka does not take its settings (LAURELS_KAFKA_CONFIG): {error.args[0].str()}",
                 field="LAURELS_KAFKA_CONFIG",
             ) from error
-        if hasattr(made, "close"):
-            made.close()
-        return config
+
+    def _tell_error(self, error: KafkaError) -> None:
+        """Librdkafka tries again by itself, many times a second; whoever waits is told by a timeout."""
+        now = time.monotonic()
+        kind = str(error.code())
+        if now > self._told_at.get(kind, -TELL_EVERY_S) + TELL_EVERY_S:
+            self._told_at[kind] = now
+            log.warning("kafka", servers=self._servers, reason=error.str())
 
     def _open_producer(self) -> Producer:
         if self._producer is None:
@@ -124,17 +138,24 @@ class KafkaBroker:
         return self._producer
 
     def _send(self, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
-        producer = self._open_producer()
-        self._make_topics({letter.topic for letter in letters})
+        with self._making:
+            producer = self._open_producer()
+            self._make_topics({letter.topic for letter in letters})
         answers: list[Undelivered | None] = [Undelivered("It was not sent in time.")] * len(letters)
         for number, letter in enumerate(letters):
             try:
                 _produce(producer, letter, _note(answers, number))
             except KafkaException as error:
                 answers[number] = _undelivered(error.args[0])
-        producer.flush(SEND_TIMEOUT_MS / 1000 + 1)
-        if any(answer is not None and answer.fatal for answer in answers):
-            self._producer = None
+        give_up_at = time.monotonic() + SEND_TIMEOUT_MS / 1000 + 1
+        while producer.flush(FLUSH_S) and time.monotonic() < give_up_at and not self._closing:
+            pass
+        for letter, answer in zip(letters, answers, strict=True):
+            if answer is not None:
+                # It may be gone, or was never made.
+                self._made.discard(letter.topic)
+                if answer.fatal:
+                    self._producer = None
         return list(answers)
 
     def _make_topics(self, topics: set[str]) -> None:
@@ -146,15 +167,16 @@ class KafkaBroker:
             return
         admin = AdminClient(self._common)
         there = set(admin.list_topics(timeout=CALL_TIMEOUT_S).topics)
+        self._made |= missing & there
         wanted = [NewTopic(topic, num_partitions=-1, replication_factor=-1) for topic in sorted(missing - there)]
         if wanted:
             for topic, made in admin.create_topics(wanted, request_timeout=MAKE_TIMEOUT_S).items():
                 try:
                     made.result(MAKE_TIMEOUT_S)
+                    self._made.add(topic)
                     log.info("topic_made", topic=topic)
                 except (KafkaException, TimeoutError) as error:
                     log.warning("topic_not_made", topic=topic, reason=str(error))
-        self._made |= missing
 
     def _ping(self) -> None:
         if self._asker is None:
@@ -227,8 +249,3 @@ def _note(answers: list[Undelivered | None], number: int) -> Callable[[KafkaErro
 
 def _undelivered(error: KafkaError) -> Undelivered:
     return Undelivered(error.str(), too_large=error.code() == KafkaError.MSG_SIZE_TOO_LARGE, fatal=error.fatal())
-
-
-def _tell_error(error: KafkaError) -> None:
-    """Librdkafka tries again by itself; whoever waits is told by a timeout."""
-    log.warning("kafka", reason=error.str())

@@ -14,6 +14,9 @@ OURS = {
     "acks",
     "request.required.acks",
     "enable.idempotence",
+    "transactional.id",
+    "group.instance.id",
+    "enable.partition.eof",
 }
 
 

@@ -1,6 +1,7 @@
 """The Inbox on a consumer of librdkafka, which belongs to one thread of its own."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -8,6 +9,7 @@ from typing import Any, TypeVar
 import structlog
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from laurels.core.instants import LAST_US
 from laurels.errors import Unavailable
 from laurels.ports import Lane, Letter
 
@@ -16,6 +18,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 HOLD_S = 0.05
+LAG_TIMEOUT_S = 2.0
 # What a commit is answered with when the partition is another member's by now: who has it goes on from where the group
 # last committed, and what it reads again is not counted again.
 NOT_OURS = {
@@ -118,6 +121,9 @@ def _is_good(message: Message) -> bool:
         return True
     if error.fatal():
         raise KafkaException(error)
+    if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        # Nobody has made a topic yet that matches, or one is gone.
+        return False
     log.warning("kafka_consumer", reason=error.str())
     return False
 
@@ -126,14 +132,22 @@ def read_letter(message: Message) -> Letter:
     kind, millis = message.timestamp()
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None and partition is not None and offset is not None, "a record that was read has them"  # noqa: PT018
+    try:
+        headers = tuple((str(name), _as_bytes(value)) for name, value in list(message.headers() or ()))
+        damaged = False
+    except UnicodeDecodeError:
+        # The client can't give any of them if one has a name that is no UTF-8.
+        headers, damaged = (), True
     return Letter(
         topic,
         partition,
         offset,
         _as_bytes(message.key()),
         _as_bytes(message.value()),
-        tuple((str(name), _as_bytes(value)) for name, value in list(message.headers() or ())),
-        0 if kind == TIMESTAMP_NOT_AVAILABLE else millis * 1000,
+        headers,
+        # A producer may claim any time, also one that no calendar has.
+        0 if kind == TIMESTAMP_NOT_AVAILABLE else min(max(millis * 1000, 0), LAST_US),
+        damaged,
     )
 
 
@@ -156,9 +170,18 @@ def _commit(consumer: Consumer, wanted: list[TopicPartition]) -> None:
 
 def _lag(consumer: Consumer) -> dict[str, int]:
     waiting: dict[str, int] = {}
-    for each in consumer.position(consumer.assignment()):
-        # As the last fetch told: costs no call.
-        low, high = consumer.get_watermark_offsets(each, cached=True)
+    assigned = consumer.assignment()
+    begun = [each for each in consumer.position(assigned) if each.offset >= 0]
+    known = {(each.topic, each.partition) for each in begun}
+    # Of those of which nothing was read yet, where the group left off.
+    rest = [each for each in assigned if (each.topic, each.partition) not in known]
+    if rest:
+        begun += consumer.committed(rest, timeout=LAG_TIMEOUT_S)
+    ask_until = time.monotonic() + LAG_TIMEOUT_S
+    for each in begun:
+        # What the last fetch told is old where nothing is fetched.
+        cached = time.monotonic() > ask_until
+        low, high = consumer.get_watermark_offsets(each, timeout=LAG_TIMEOUT_S, cached=cached)
         if high >= 0:
             waiting[each.topic] = waiting.get(each.topic, 0) + max(0, high - max(each.offset, low))
     return waiting

@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.registry import need_pod
 from laurels.adapters.postgres.scores import LAST_SEQ, read_events
 from laurels.adapters.postgres.scores import SQL as SCORES
 from laurels.adapters.sql_files import load_queries
 from laurels.adapters.sql_ledger import PUBLISHED, read_period, read_schema, schema_values
-from laurels.core.schemas import Schema
+from laurels.core.schemas import Schema, SchemaState
 from laurels.core.windows import Period
 from laurels.ports import Replay, StoredEvent
 
@@ -24,14 +22,22 @@ class PostgresStreams:
     async def schemas(self) -> list[Schema]:
         return [read_schema(tuple(columns)) for columns in await self._pool.read(lambda c: c.fetch(SQL["schemas"]))]
 
-    async def put_schema(self, schema: Schema) -> Schema:
+    async def put_schema(self, schema: Schema, *, keep_state: bool) -> Schema:
         async def put(connection: Connection) -> Schema:
             await need_pod(connection, schema.pod_id)
-            created_at = await connection.fetchval(SQL["put_schema"], *schema_values(schema))
+            (stored,) = await connection.fetch(SQL["put_schema"], *schema_values(schema), keep_state)
             await connection.execute(SCORES["registry_changed"])
-            return replace(schema, created_at=created_at)
+            return read_schema(tuple(stored))
 
         return await self._pool.write(put, repeat=True)
+
+    async def set_schema_state(self, pod_id: str, version: str, state: SchemaState, now: int) -> Schema | None:
+        async def change(connection: Connection) -> Schema | None:
+            stored = await connection.fetchrow(SQL["set_schema_state"], state.value, now, pod_id, version)
+            await connection.execute(SCORES["registry_changed"])
+            return None if stored is None else read_schema(tuple(stored))
+
+        return await self._pool.write(change, repeat=True)
 
     async def delete_schema(self, pod_id: str, version: str) -> bool:
         async def delete(connection: Connection) -> bool:

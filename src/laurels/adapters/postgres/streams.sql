@@ -6,11 +6,15 @@ SELECT pod_id, version, state, terms, created_at, updated_at FROM schemas ORDER 
 -- name: put_schema
 INSERT INTO schemas AS s (pod_id, version, state, terms, created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (pod_id, version) DO UPDATE SET
-    state = excluded.state, terms = excluded.terms, updated_at = excluded.updated_at
-RETURNING s.created_at;
+    state = CASE WHEN $7 THEN s.state ELSE excluded.state END, terms = excluded.terms, updated_at = excluded.updated_at
+RETURNING s.pod_id, s.version, s.state, s.terms, s.created_at, s.updated_at;
+
+-- name: set_schema_state
+UPDATE schemas SET state = $1, updated_at = $2 WHERE pod_id = $3 AND version = $4
+RETURNING pod_id, version, state, terms, created_at, updated_at;
 
 -- name: delete_schema
-DELETE FROM schemas WHERE pod_id = $1 AND version = $2 RETURNING version;
+DELETE FROM schemas WHERE pod_id = $1 AND version = $2 AND state IN ('draft', 'retired') RETURNING version;
 
 -- name: replays
 SELECT place, outcome, replayed_at FROM replays WHERE pod_id = $1 AND place = ANY ($2);

@@ -4,8 +4,6 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from laurels.adapters.sql_files import load_queries
 from laurels.adapters.sql_ledger import PUBLISHED, read_period, read_schema, schema_values
 from laurels.adapters.sqlite.registry import need_pod
@@ -13,7 +11,7 @@ from laurels.adapters.sqlite.scores import SQL as SCORES
 from laurels.adapters.sqlite.scores import read_events
 from laurels.adapters.sqlite.seasons import SQL as SEASONS
 from laurels.adapters.sqlite.threads import SqliteThreads
-from laurels.core.schemas import Schema
+from laurels.core.schemas import Schema, SchemaState
 from laurels.core.windows import Period
 from laurels.ports import Replay, StoredEvent
 
@@ -29,14 +27,22 @@ class SqliteStreams:
             read_schema(columns) for columns in await self._threads.read(lambda c: c.execute(SQL["schemas"]).fetchall())
         ]
 
-    async def put_schema(self, schema: Schema) -> Schema:
+    async def put_schema(self, schema: Schema, *, keep_state: bool) -> Schema:
         def put(connection: sqlite3.Connection) -> Schema:
             need_pod(connection, schema.pod_id)
-            (created_at,) = connection.execute(SQL["put_schema"], schema_values(schema)).fetchone()
+            stored = connection.execute(SQL["put_schema"], (*schema_values(schema), keep_state)).fetchone()
             connection.execute(SCORES["registry_changed"])
-            return replace(schema, created_at=created_at)
+            return read_schema(stored)
 
         return await self._threads.write(put)
+
+    async def set_schema_state(self, pod_id: str, version: str, state: SchemaState, now: int) -> Schema | None:
+        def change(connection: sqlite3.Connection) -> Schema | None:
+            stored = connection.execute(SQL["set_schema_state"], (state.value, now, pod_id, version)).fetchone()
+            connection.execute(SCORES["registry_changed"])
+            return None if stored is None else read_schema(stored)
+
+        return await self._threads.write(change)
 
     async def delete_schema(self, pod_id: str, version: str) -> bool:
         def delete(connection: sqlite3.Connection) -> bool:

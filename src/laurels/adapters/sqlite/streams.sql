@@ -4,13 +4,18 @@
 SELECT pod_id, version, state, terms, created_at, updated_at FROM schemas ORDER BY created_at DESC, version DESC;
 
 -- name: put_schema
-INSERT INTO schemas (pod_id, version, state, terms, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO schemas (pod_id, version, state, terms, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 ON CONFLICT (pod_id, version) DO UPDATE SET
-    state = excluded.state, terms = excluded.terms, updated_at = excluded.updated_at
-RETURNING created_at;
+    state = CASE WHEN ?7 THEN schemas.state ELSE excluded.state END, terms = excluded.terms,
+    updated_at = excluded.updated_at
+RETURNING pod_id, version, state, terms, created_at, updated_at;
+
+-- name: set_schema_state
+UPDATE schemas SET state = ?, updated_at = ? WHERE pod_id = ? AND version = ?
+RETURNING pod_id, version, state, terms, created_at, updated_at;
 
 -- name: delete_schema
-DELETE FROM schemas WHERE pod_id = ? AND version = ?;
+DELETE FROM schemas WHERE pod_id = ? AND version = ? AND state IN ('draft', 'retired');
 
 -- name: replays
 SELECT place, outcome, replayed_at FROM replays WHERE pod_id = ? AND place IN (SELECT value FROM json_each(?));

@@ -14,6 +14,7 @@ from laurels.http.fields import SchemaVersion
 from laurels.http.problems import problem_of
 from laurels.http.requests import NoQuery, SchemaBody, SchemaStateBody, TryOutBody, WhereBody
 from laurels.ports import Letter
+from laurels.service.boards import unknown_board
 from laurels.service.ingest.transformer import show_common
 
 
@@ -72,7 +73,8 @@ async def delete_schema(call: Call[NoQuery, None]) -> SchemaAnswer:
 async def post_trial(call: Call[NoQuery, TryOutBody]) -> TrialAnswer:
     """Try out how an event would be read
 
-    Gives the score that it would be, or the error that its dead letter would have. Nothing is stored.
+    Gives the score that it would be, or the error that its dead letter would have; if it can be read and its board
+    would not count it, `problem` says why. Nothing is stored.
     """
     pod_id, body = await _pod_of(call), call.body
     headers = tuple((name, value.encode()) for name, value in body.headers.items())
@@ -81,9 +83,11 @@ async def post_trial(call: Call[NoQuery, TryOutBody]) -> TrialAnswer:
     transformed, version = call.laurels.schemas.try_out(pod_id, letter, body.schema_version)
     problem = None
     try:
-        call.laurels.boards.of_pod(pod_id, transformed.uuid)
+        board = call.laurels.boards.of_pod(pod_id, transformed.uuid)
+        call.laurels.submissions.check(board, transformed.submission)
     except LaurelsError as error:
-        problem = problem_of(error)
+        hidden = error.code == "wrong_pod" and not call.caller.is_admin
+        problem = problem_of(unknown_board(transformed.uuid) if hidden else error)
     event = msgspec.convert(show_common(pod_id, transformed), CommonEvent)
     return TrialAnswer(schema_version=version, event=event, problem=problem)
 

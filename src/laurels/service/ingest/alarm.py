@@ -31,6 +31,11 @@ class Alarm:
     def is_raised(self, pod_id: str) -> bool:
         return pod_id in self._raised
 
+    async def look(self) -> None:
+        """An alert ends also where nothing comes any more."""
+        for pod_id in list(self._raised):
+            await self.note(pod_id, 0, 0)
+
     async def note(self, pod_id: str, records: int, dead: int) -> None:
         now = self._clock.now_us() // SECOND_US
         seconds = self._seconds.setdefault(pod_id, deque())

@@ -10,7 +10,6 @@ the order in which they were taken. If the oldest takes long, partitions are pau
 """
 
 import asyncio
-import contextlib
 from collections import Counter, deque
 from collections.abc import Sequence
 
@@ -31,8 +30,8 @@ WAIT_S = 0.5
 HOLD_AFTER_S = 1.0
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 5.0
-TELL_EVERY = 20
-LAG_EVERY_S = 1.0
+TELL_EVERY_TRIES = 20
+TELL_EVERY_S = 2.0
 CLOSE_S = 10
 # A fault of ours may be that of one letter: after so many tries each is tried alone.
 ATTEMPTS = 3
@@ -64,7 +63,10 @@ class Consumer:
         self._batch = batch
         self._running: asyncio.Task[None] | None = None
         self._closing = False
-        self._lag_at = 0.0
+        self._told_at = 0.0
+        self._told_of: set[str] = set()
+        self._pausing = 0
+        self._ended = 0
         self._uncommitted: dict[Lane, int] = {}
 
     def start(self) -> None:
@@ -81,8 +83,10 @@ class Consumer:
     async def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._closing:
-            inbox = self._broker.open_inbox(self._topics.pattern, self._group)
+            self._ended = 0
+            inbox: Inbox | None = None
             try:
+                inbox = self._broker.open_inbox(self._topics.pattern, self._group)
                 await self._consume(inbox)
             except Unavailable as error:
                 log.warning("ingest_interrupted", reason=error.message)
@@ -90,11 +94,12 @@ class Consumer:
                 log.exception("ingest_interrupted")
             finally:
                 self._uncommitted.clear()
-                await inbox.close()
+                if inbox is not None:
+                    await inbox.close()
             if not self._closing:
                 INGEST_STOPPED.set(1)
+                pause_s = FIRST_PAUSE_S if self._ended else min(LAST_PAUSE_S, 2 * pause_s)
                 await asyncio.sleep(pause_s)
-                pause_s = min(LAST_PAUSE_S, 2 * pause_s)
 
     async def _consume(self, inbox: Inbox) -> None:
         under_way: deque[asyncio.Task[_Ended]] = deque()
@@ -103,13 +108,11 @@ class Consumer:
                 letters = await inbox.take(self._batch, WAIT_S)
                 if letters:
                     under_way.append(asyncio.create_task(self._end(letters), name="count letters"))
-                else:
-                    INGEST_STOPPED.set(0)
                 while under_way and (not letters or len(under_way) >= DEPTH or under_way[0].done()):
                     self._note_offsets(await self._wait_for(under_way[0], inbox))
                     under_way.popleft()
                 await self._commit(inbox)
-                await self._tell_lag(inbox)
+                await self._tell_state(inbox)
             while under_way:
                 self._note_offsets(await self._wait_for(under_way[0], inbox))
                 under_way.popleft()
@@ -119,14 +122,14 @@ class Consumer:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
 
-    @staticmethod
-    async def _wait_for(oldest: "asyncio.Task[_Ended]", inbox: Inbox) -> _Ended:
+    async def _wait_for(self, oldest: "asyncio.Task[_Ended]", inbox: Inbox) -> _Ended:
         """Backpressure: nothing more is taken until this is done."""
         while True:
             done, _ = await asyncio.wait({oldest}, timeout=HOLD_AFTER_S)
             if done:
                 return oldest.result()
             await inbox.hold()
+            await self._tell_state(inbox)
 
     async def _end(self, letters: list[Letter]) -> _Ended:
         """Each is counted in the ledger or stored as a dead letter once this has returned."""
@@ -134,8 +137,8 @@ class Consumer:
         dead = [outcome for outcome in outcomes if outcome.error is not None]
         if dead:
             await self._bury(dead)
-        INGEST_STOPPED.set(0)
         await self._note(outcomes)
+        self._ended += len(letters)
         ended: _Ended = {}
         for letter in letters:
             lane = (letter.topic, letter.partition)
@@ -179,14 +182,15 @@ class Consumer:
     async def _bury(self, dead: list[Outcome]) -> None:
         """Until they are stored: without that, nothing is committed and nothing more is taken."""
         pause_s, tries = FIRST_PAUSE_S, 0
-        while True:
+        while dead:
             try:
-                await self._dead_letters.bury(dead)
-            except Unavailable as error:
+                dead, reason = await self._dead_letters.bury(dead)
+                error = Unavailable("kafka_unavailable", f"{len(dead)} dead letters could not be written: {reason}")
+            except Unavailable as away:
+                error = away
+            if dead:
                 tries += 1
                 pause_s = await self._pause(error, tries, pause_s)
-            else:
-                return
 
     async def _commit(self, inbox: Inbox) -> None:
         """What can't be committed now is with what comes next."""
@@ -211,21 +215,38 @@ class Consumer:
         for pod_id, count in records.items():
             await self._alarm.note(pod_id, count, results[pod_id, "dead"])
 
-    async def _tell_lag(self, inbox: Inbox) -> None:
+    async def _tell_state(self, inbox: Inbox) -> None:
+        """Now and then: how many wait, whether anything moves, and whether an alert is over."""
         now = asyncio.get_running_loop().time()
-        if now < self._lag_at + LAG_EVERY_S:
+        if now < self._told_at + TELL_EVERY_S:
             return
-        self._lag_at = now
-        with contextlib.suppress(Unavailable):
-            for topic, waiting in (await inbox.lag()).items():
-                INGEST_LAG.labels(self._topics.pod_of(topic)).set(waiting)
+        self._told_at = now
+        await self._alarm.look()
+        try:
+            await self._broker.ping()
+            waiting = await inbox.lag()
+        except Unavailable:
+            INGEST_STOPPED.set(1)
+            return
+        INGEST_STOPPED.set(bool(self._pausing))
+        pods = {self._topics.pod_of(topic): count for topic, count in waiting.items()}
+        # What went to another member is told by that one.
+        for pod_id in self._told_of - pods.keys():
+            INGEST_LAG.labels(pod_id).set(0)
+        self._told_of = set(pods)
+        for pod_id, count in pods.items():
+            INGEST_LAG.labels(pod_id).set(count)
 
     async def _pause(self, error: LaurelsError | None, tries: int, pause_s: float) -> float:
         """Wait before the next try; gives how long to wait then."""
         INGEST_STOPPED.set(1)
-        if tries % TELL_EVERY == 1:
+        if tries % TELL_EVERY_TRIES == 1:
             log.error("ingest_stopped", reason=None if error is None else error.message, tries=tries)
         if self._closing:
             raise Unavailable("stopping", "What was taken last is taken again by whoever goes on.")
-        await asyncio.sleep(pause_s)
+        self._pausing += 1
+        try:
+            await asyncio.sleep(pause_s)
+        finally:
+            self._pausing -= 1
         return min(LAST_PAUSE_S, 2 * pause_s)

@@ -9,14 +9,15 @@ from datetime import datetime
 from msgspec import Struct
 
 from laurels.core.instants import to_datetime, to_us
-from laurels.errors import Conflict, LaurelsError, NotFound, Unavailable
+from laurels.errors import Conflict, LaurelsError, NotFound
 from laurels.metrics import DEAD_LETTERS
 from laurels.ports import Broker, Clock, Headers, Ledger, Letter, Outgoing, Replay
 from laurels.service.ingest.intake import Intake, Outcome
+from laurels.service.ingest.schemas import RESERVED
 from laurels.service.ingest.topics import Topics
 from laurels.service.submit import Accepted
 
-PREFIX = "laurels-"
+PREFIX = RESERVED
 REASON_CHARS = 1000
 # Offsets that are no further apart are read in one go.
 CLOSE = 100
@@ -33,6 +34,8 @@ class DeadLetter(Struct, frozen=True):
     failed_at: int
     letter: Letter
     value_omitted: bool
+    # What no other dead letter is called, also when the topic is made anew.
+    name: str
     replay: Replay | None = None
 
 
@@ -44,25 +47,26 @@ class DeadLetters:
         self._ledger = ledger
         self._clock = clock
 
-    async def bury(self, outcomes: Sequence[Outcome]) -> None:
-        """Write them down. Unavailable if that is not sure; then it is to be done again."""
-        letters = [self._outgoing(outcome) for outcome in outcomes]
-        answers = await self._broker.send(letters)
-        if any(answer is not None and answer.too_large for answer in answers):
-            # With what we add it is over the broker's limit: then where it lies has to do.
-            short = [
-                _without_value(letter)
-                for letter, answer in zip(letters, answers, strict=True)
-                if answer is not None and answer.too_large
-            ]
-            answers = [answer for answer in answers if answer is None or not answer.too_large]
-            answers += await self._broker.send(short)
-        failed = [answer.reason for answer in answers if answer is not None]
-        if failed:
-            raise Unavailable("kafka_unavailable", f"{len(failed)} dead letters could not be written: {failed[0]}")
-        for outcome in outcomes:
-            assert outcome.error is not None, "only what failed is dead"
-            DEAD_LETTERS.labels(outcome.pod_id, outcome.error.code).inc()
+    async def bury(self, outcomes: Sequence[Outcome]) -> tuple[list[Outcome], str]:
+        """Write them down; gives those that could not be, and why. They are to be tried again."""
+        left = list(outcomes)
+        reason = ""
+        # With what we add a letter may be over the broker's limit: then it goes with less, and tells where the rest is.
+        for form in (self._whole, self._without_value, self._bare):
+            if not left:
+                break
+            answers = await self._broker.send([form(outcome) for outcome in left])
+            paired = list(zip(left, answers, strict=True))
+            for outcome, answer in paired:
+                if answer is None:
+                    assert outcome.error is not None, "only what failed is dead"
+                    DEAD_LETTERS.labels(outcome.pod_id, outcome.error.code).inc()
+            reason = next((answer.reason for answer in answers if answer is not None), reason)
+            failed = [outcome for outcome, answer in paired if answer is not None and not answer.too_large]
+            if failed:
+                return [outcome for outcome, answer in paired if answer is not None], reason
+            left = [outcome for outcome, answer in paired if answer is not None]
+        return left, reason
 
     async def page(
         self, pod_id: str, ends: Mapping[int, int] | None, limit: int
@@ -94,7 +98,7 @@ class DeadLetters:
         answers = [_omitted() if dead.value_omitted else next(outcomes).answer for dead in found]
         now = self._clock.now_us()
         counted = [
-            Replay(dead.place, answer.outcome.value, now)
+            Replay(dead.name, answer.outcome.value, now)
             for dead, answer in zip(found, answers, strict=True)
             if isinstance(answer, Accepted)
         ]
@@ -105,7 +109,9 @@ class DeadLetters:
     @property
     def _broker(self) -> Broker:
         if self._maybe_broker is None:
-            raise Conflict("kafka_off", "This server was started without Kafka (--kafka, LAURELS_KAFKA).")
+            raise Conflict(
+                "kafka_off", "This Laurels runs without Kafka: start the server with --kafka, or set LAURELS_KAFKA."
+            )
         return self._maybe_broker
 
     async def _find(self, pod_id: str, places: Sequence[str]) -> list[DeadLetter]:
@@ -117,22 +123,37 @@ class DeadLetters:
             if not low <= offset < high:
                 raise _unknown(pod_id, place)
         held: dict[tuple[int, int], Letter] = {}
+        asked = set(wanted)
         for partition in {partition for partition, _ in wanted}:
             for start, end in _stretches(sorted(offset for each, offset in wanted if each == partition)):
                 for letter in await self._broker.read(topic, partition, start, end):
-                    held[partition, letter.offset] = letter
+                    if (partition, letter.offset) in asked:
+                        held[partition, letter.offset] = letter
         for place, key in zip(places, wanted, strict=True):
             if key not in held:
                 raise _unknown(pod_id, place)
         return await self._shown(pod_id, [held[key] for key in wanted])
 
     async def _shown(self, pod_id: str, letters: Sequence[Letter]) -> list[DeadLetter]:
-        places = [_place(letter) for letter in letters]
-        replays = {each.place: each for each in await self._ledger.streams.replays(pod_id, places)} if places else {}
+        names = [_name(letter) for letter in letters]
+        replays = {each.place: each for each in await self._ledger.streams.replays(pod_id, names)} if names else {}
         first = self._topics.updates(pod_id)
-        return [_read(first, letter, replays.get(place)) for letter, place in zip(letters, places, strict=True)]
+        return [_read(first, letter, replays.get(name)) for letter, name in zip(letters, names, strict=True)]
 
-    def _outgoing(self, outcome: Outcome) -> Outgoing:
+    def _whole(self, outcome: Outcome) -> Outgoing:
+        letter = outcome.letter
+        return self._outgoing(outcome, letter.key, letter.value, _own(letter.headers))
+
+    def _without_value(self, outcome: Outcome) -> Outgoing:
+        letter = outcome.letter
+        return self._outgoing(outcome, letter.key, None, _own(letter.headers), omitted="value")
+
+    def _bare(self, outcome: Outcome) -> Outgoing:
+        return self._outgoing(outcome, None, None, (), omitted="value, key and headers")
+
+    def _outgoing(
+        self, outcome: Outcome, key: bytes | None, value: bytes | None, own: Headers, omitted: str | None = None
+    ) -> Outgoing:
         error, letter = outcome.error, outcome.letter
         assert error is not None, "only what failed is dead"
         told = {
@@ -145,19 +166,16 @@ class DeadLetters:
             "offset": str(letter.offset),
             "timestamp": to_datetime(letter.at).isoformat(),
             "failed-at": to_datetime(self._clock.now_us()).isoformat(),
+            "value-omitted": omitted,
         }
-        ours = tuple((PREFIX + name, text.encode()) for name, text in told.items() if text is not None)
-        return Outgoing(
-            self._topics.dead_letters(outcome.pod_id), letter.key, letter.value, _own(letter.headers) + ours
+        ours = tuple(
+            (PREFIX + name, text.encode("utf-8", "replace")) for name, text in told.items() if text is not None
         )
+        return Outgoing(self._topics.dead_letters(outcome.pod_id), key, value, own + ours)
 
 
 def _own(headers: Headers) -> Headers:
     return tuple((name, value) for name, value in headers if not name.startswith(PREFIX))
-
-
-def _without_value(letter: Outgoing) -> Outgoing:
-    return Outgoing(letter.topic, letter.key, None, (*letter.headers, (f"{PREFIX}value-omitted", b"true")))
 
 
 def _read(first_topic: str, letter: Letter, replay: Replay | None) -> DeadLetter:
@@ -185,6 +203,7 @@ def _read(first_topic: str, letter: Letter, replay: Replay | None) -> DeadLetter
         failed_at=_moment(told.get("failed-at"), letter.at),
         letter=first,
         value_omitted="value-omitted" in told,
+        name=_name(letter),
         replay=replay,
     )
 
@@ -202,6 +221,10 @@ def _moment(text: str | None, otherwise: int) -> int:
 
 def _place(letter: Letter) -> str:
     return f"{letter.partition}-{letter.offset}"
+
+
+def _name(letter: Letter) -> str:
+    return f"{_place(letter)}@{letter.at // 1000}"
 
 
 def _parse(place: str) -> tuple[int, int]:

@@ -2,20 +2,22 @@
 
 import asyncio
 
-from msgspec.structs import replace
-
 from laurels.core import limits
 from laurels.core.schemas import Schema, SchemaState, SchemaTerms, Where
-from laurels.errors import Conflict, Invalid, LaurelsError, NotFound
+from laurels.errors import Conflict, Invalid, LaurelsError, Malformed, NotFound
 from laurels.ports import Clock, Headers, Ledger, Letter
 from laurels.service.access import unknown_pod
 from laurels.service.ingest.transformer import Event, Transformed, Transformer, look_up, read_event
 from laurels.service.registry import Registry
 
+# What the headers that we add to dead letters begin with.
+RESERVED = "laurels-"
+
 
 class Schemas:
     def __init__(self, ledger: Ledger, registry: Registry, clock: Clock) -> None:
         self._ledger = ledger
+        self._streams = ledger.streams
         self._registry = registry
         self._clock = clock
         self._pods: set[str] = set()
@@ -34,7 +36,7 @@ class Schemas:
         self._pods = {pod.pod_id for pod in await self._ledger.pods()}
         held = {id_of(each.schema): each for of_pod in self._of_pods.values() for each in of_pod}
         fresh: dict[str, list[Transformer]] = {}
-        for schema in await self._ledger.streams.schemas():
+        for schema in await self._streams.schemas():
             known = held.get(id_of(schema))
             same = known is not None and known.schema == schema
             fresh.setdefault(schema.pod_id, []).append(known if known is not None and same else Transformer(schema))
@@ -48,8 +50,8 @@ class Schemas:
     def find(self, pod_id: str, version: str) -> Schema:
         return self._find(pod_id, version).schema
 
-    async def put(self, pod_id: str, version: str, terms: SchemaTerms, state: SchemaState) -> Schema:
-        """Make a version, or replace it."""
+    async def put(self, pod_id: str, version: str, terms: SchemaTerms, state: SchemaState | None) -> Schema:
+        """Make a version, or replace it. `state` None: as it is, or a draft."""
         _check_paths(terms)
         now = self._clock.now_us()
         known = self._of_pods.get(pod_id, [])
@@ -57,28 +59,35 @@ class Schemas:
             raise Conflict(
                 "too_many_schemas", f"Pod {pod_id!r} has {limits.SCHEMAS} schemas. Delete those that are retired."
             )
-        return await self._change(Schema(pod_id, version, state, terms, now, now))
-
-    async def set_state(self, pod_id: str, version: str, state: SchemaState) -> Schema:
-        return await self._change(replace(self.find(pod_id, version), state=state, updated_at=self._clock.now_us()))
-
-    async def _change(self, schema: Schema) -> Schema:
+        schema = Schema(pod_id, version, state or SchemaState.DRAFT, terms, now, now)
         async with self._changing:
-            stored = await self._ledger.streams.put_schema(schema)
+            stored = await self._streams.put_schema(schema, keep_state=state is None)
             await self._read()
         await self._registry.tell()
         return stored
 
-    async def delete(self, pod_id: str, version: str) -> Schema:
-        schema = self.find(pod_id, version)
-        if schema.is_used:
-            raise Conflict(
-                "schema_in_use", f"Schema {version!r} is {schema.state}: retire it before you delete it.", field="state"
-            )
+    async def set_state(self, pod_id: str, version: str, state: SchemaState) -> Schema:
         async with self._changing:
-            await self._ledger.streams.delete_schema(pod_id, version)
+            stored = await self._streams.set_schema_state(pod_id, version, state, self._clock.now_us())
             await self._read()
         await self._registry.tell()
+        if stored is None:
+            raise _unknown(pod_id, version)
+        return stored
+
+    async def delete(self, pod_id: str, version: str) -> Schema:
+        """Only what is not used."""
+        schema = self.find(pod_id, version)
+        async with self._changing:
+            is_gone = await self._streams.delete_schema(pod_id, version)
+            await self._read()
+        await self._registry.tell()
+        if not is_gone:
+            raise Conflict(
+                "schema_in_use",
+                f"Events are read with schema {version!r}: retire it before you delete it.",
+                field="state",
+            )
         return schema
 
     # Which schema
@@ -87,6 +96,8 @@ class Schemas:
         """What a letter of a pod says, or why it can't be read; and the version of the schema that was used."""
         version: str | None = None
         try:
+            if letter.damaged:
+                raise Malformed("invalid_headers", "A header of the record has a name that is not UTF-8.", rule="UTF-8")
             event = read_event(letter.value)
             transformer = self._choose(pod_id, event, letter.headers)
             version = transformer.schema.version
@@ -104,7 +115,7 @@ class Schemas:
         for each in self._of_pods.get(pod_id, []):
             if each.schema.version == version:
                 return each
-        raise NotFound("schema_not_found", f"Pod {pod_id!r} has no schema {version!r}.", field="schemaVersion")
+        raise _unknown(pod_id, version)
 
     def _choose(self, pod_id: str, event: Event, headers: Headers) -> Transformer:
         choice = self._choices.get(pod_id)
@@ -117,37 +128,61 @@ class _Choice:
     """The schemas of a pod, sorted by how an event is matched with them."""
 
     def __init__(self, every: list[Transformer]) -> None:
-        # Whoever names a version that is not used any more is told so.
-        self._by_name = [each for each in every if each.schema.terms.version_from is not None]
-        nameless = [each for each in every if each.schema.terms.version_from is None]
-        self._otherwise = next((each for each in nameless if each.schema.state is SchemaState.ACTIVE), None)
-        self._needs_name = next((each for each in self._by_name if each.schema.is_used), None)
+        used = [each for each in every if each.schema.is_used]
+        self._used = {each.schema.version: each for each in used}
+        # The last made first, and active ones before those that are on their way out.
+        used.sort(key=lambda each: each.schema.state is not SchemaState.ACTIVE)
+        self._otherwise = next((each for each in used if each.schema.terms.version_from is None), None)
+        self._places = list(dict.fromkeys(each.schema.terms.version_from for each in used))
+        # Whoever names one that is not used is told so.
+        self._others = [each.schema for each in every if not each.schema.is_used]
 
     def choose(self, pod_id: str, event: Event, headers: Headers) -> Transformer:
         """The one whose version the event names; if it names none, the newest active one that needs no name."""
-        named: tuple[str, str] | None = None
-        for each in self._by_name:
-            where = each.schema.terms.version_from
-            assert where is not None, "they were chosen for it"
-            value = look_up(where, event, headers)
-            if value is None or isinstance(value, dict | list | bool):
+        missing: str | None = None
+        for where in self._places:
+            if where is None:
                 continue
-            if str(value) == each.schema.version and each.schema.is_used:
-                return each
-            named = named or (_place(where), str(value)[: limits.SCHEMA_VERSION_CHARS])
-        if named is not None:
-            field, value = named
-            raise NotFound("schema_not_found", f"{field} names the schema {value!r}, which is not in use.", field=field)
+            version = _version(look_up(where, event, headers))
+            if version is None:
+                missing = missing or _place(where)
+            elif version in self._used:
+                return self._used[version]
+            else:
+                raise self._not_used(_place(where), version)
+        for schema in self._others:
+            where = schema.terms.version_from
+            if where is not None and _version(look_up(where, event, headers)) == schema.version:
+                raise self._not_used(_place(where), schema.version)
         if self._otherwise is not None:
             return self._otherwise
-        if self._needs_name is None or self._needs_name.schema.terms.version_from is None:
+        if missing is None:
             raise _nothing_active(pod_id)
-        field = _place(self._needs_name.schema.terms.version_from)
-        raise Invalid("schema_mismatch", f"{field} (the schema's version) is missing.", field=field, rule="required")
+        raise Invalid(
+            "schema_mismatch", f"{missing} (the schema's version) is missing.", field=missing, rule="required"
+        )
+
+    def _not_used(self, field: str, version: str) -> LaurelsError:
+        state = next((f"is a {each.state}" for each in self._others if each.version == version), "is not there")
+        state = state.replace("is a retired", "is retired")
+        in_use = ", ".join(self._used) or "none"
+        return NotFound(
+            "schema_not_found",
+            f"{field} names the schema {version[: limits.SCHEMA_VERSION_CHARS]!r}, which {state}. In use: {in_use}.",
+            field=field,
+        )
+
+
+def _version(value: object) -> str | None:
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
 
 
 def _place(where: Where) -> str:
     return where.field or f"header {where.header}"
+
+
+def _unknown(pod_id: str, version: str) -> LaurelsError:
+    return NotFound("schema_not_found", f"Pod {pod_id!r} has no schema {version!r}.", field="schemaVersion")
 
 
 def _nothing_active(pod_id: str) -> LaurelsError:
@@ -174,6 +209,13 @@ def _check_paths(terms: SchemaTerms) -> None:
         if where is not None and (where.field is None) == (where.header is None):
             raise Invalid(
                 "invalid_schema", f"{name} says either a field or a header.", field=name, rule="field or header"
+            )
+        if where is not None and (where.header or "").startswith(RESERVED):
+            raise Invalid(
+                "invalid_schema",
+                f"{name}: headers that begin with {RESERVED} are ours.",
+                field=name,
+                rule="another name",
             )
     given = [(name, path) for name, path in paths.items() if path]
     for name, path in given:

@@ -4,6 +4,8 @@ import re
 
 from msgspec import Struct
 
+from laurels.core.limits import POD_ID_CHARS
+
 
 class Topics(Struct, frozen=True):
     """`prefix`: what all of them begin with, so that several ledgers can share a Kafka."""
@@ -12,8 +14,11 @@ class Topics(Struct, frozen=True):
 
     @property
     def pattern(self) -> str:
-        """All topics on which scores arrive. For librdkafka a name that begins with ^ is a pattern."""
-        return f"^{re.escape(self.prefix)}pod-.+-score-updates$"
+        """All topics on which scores arrive. For librdkafka a name that begins with ^ is a pattern.
+
+        What no pod can be called is left alone: its dead letters might not even have a topic.
+        """
+        return f"^{re.escape(self.prefix)}pod-[A-Za-z0-9][A-Za-z0-9._-]{{0,{POD_ID_CHARS - 1}}}-score-updates$"
 
     def pod_of(self, topic: str) -> str:
         """The pod whose scores arrive there."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from laurels.core import limits
-from laurels.core.instants import LAST_US, to_datetime, to_us
+from laurels.core.instants import FIRST_US, LAST_US, to_datetime, to_us
 from laurels.core.schemas import Schema, ScoreType, TimestampFormat, Where
 from laurels.errors import Invalid, LaurelsError, Malformed, TooLarge
 from laurels.ports import Headers, Letter
@@ -214,8 +214,8 @@ def _check_text(value: Any, field: str, what: str, pattern: re.Pattern[str], lon
 def _from_iso(value: Any, field: str, _unit: int) -> int:
     try:
         moment = datetime.fromisoformat(value)
-        if moment.tzinfo is not None:
-            return to_us(moment)
+        if moment.tzinfo is not None and FIRST_US <= (at := to_us(moment)) <= LAST_US:
+            return at
     except (ValueError, TypeError, OverflowError):
         pass
     raise _bad_time(value, field, "ISO 8601 with a zone, such as 2024-01-15T10:30:00Z")
