@@ -122,24 +122,23 @@ def test_from_a_schema_to_a_replay(server: RunningServer, tmp_path: Path) -> Non
 def test_the_commands_of_the_guide_with_kcat(server: RunningServer, tmp_path: Path) -> None:
     """As docs/events.md has them, but for the address and the prefix of this test's topics."""
     guide = (Path(__file__).parents[2] / "docs/events.md").read_text("utf-8")
-    (schema,) = re.findall(r"```json\n(.*?)```", guide, re.DOTALL)
+    schemas = re.findall(r"```json\n(.*?)```", guide, re.DOTALL)
     blocks = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
     (define,) = [block for block in blocks if "laurels schemas put" in block]
     (kcat,) = [block for block in blocks if "kcat" in block]
-    (tmp_path / "schema.json").write_text(schema, "utf-8")
+    (tmp_path / "schema.json").write_text(schemas[0], "utf-8")
+    (tmp_path / "next.json").write_text(schemas[1], "utf-8")
     prefix = server._settings["kafka_topic_prefix"]
     with server.client() as client:
-        # The story before may have made the pod; the board is the guide's.
-        client.post("/api/v1/pods", json={"podId": "arcade", "name": "arcade"})
-        board = {"UUID": "arcade-board", "podId": "arcade", "name": "Arcade", "rule": "increment"}
-        assert client.post("/api/v1/leaderboards", json=board).status_code in {201, 409}
         with contextlib.suppress(KafkaException):
             Game(shared_kafka().servers).make_topic(f"{prefix}pod-arcade-score-updates")
         script = define + kcat.partition("\n")[2].replace("127.0.0.1:9092", shared_kafka().servers).replace(
             "-t pod-", f"-t {prefix}pod-"
         )
+        script = script.replace("curl -X", "curl -sS -X")
         reads = script.index("kcat -b", script.index("no JSON") + 20)
-        shell(server, tmp_path, script[:reads])
+        shell(server, tmp_path, script[:reads] + "\n")
+        run(server, "schemas", "put", "arcade", str(tmp_path / "next.json"))
 
         def counted() -> bool:
             users = client.get("/api/v1/leaderboards/arcade-board/top").json()["users"]
