@@ -52,6 +52,7 @@ def test_letters_go_out_and_come_in(servers: str) -> None:
 
     async def check(broker: KafkaBroker) -> None:
         topic = f"{prefix}-a"
+        Game(servers).touch(topic)
         letters = [Outgoing(topic, f"k{n}".encode(), f"v{n}".encode(), (("h", b"1"), ("n", None))) for n in range(50)]
         assert await broker.send([*letters, Outgoing(topic, None, None)]) == [None] * 51
         inbox = broker.open_inbox(f"^{prefix}-.*$", "g")
@@ -79,6 +80,8 @@ def test_letters_go_out_and_come_in(servers: str) -> None:
 def test_whoever_comes_after_goes_on_from_what_was_committed(servers: str) -> None:
     topic = f"{uuid.uuid4().hex[:8]}-a"
 
+    Game(servers).touch(topic)
+
     async def check(broker: KafkaBroker) -> None:
         await broker.send([Outgoing(topic, b"one", f"v{n}".encode()) for n in range(20)])
         first = broker.open_inbox(f"^{topic}$", "g")
@@ -96,6 +99,8 @@ def test_whoever_comes_after_goes_on_from_what_was_committed(servers: str) -> No
 
 def test_holding_keeps_what_waits_and_loses_nothing(servers: str) -> None:
     topic = f"{uuid.uuid4().hex[:8]}-a"
+
+    Game(servers).touch(topic)
 
     async def check(broker: KafkaBroker) -> None:
         await broker.send([Outgoing(topic, b"one", f"v{n}".encode()) for n in range(40)])
@@ -116,9 +121,11 @@ def test_topics_that_are_made_later_are_noticed(servers: str) -> None:
     prefix = uuid.uuid4().hex[:8]
 
     async def check(broker: KafkaBroker) -> None:
+        Game(servers).touch(f"{prefix}-a")
         await broker.send([Outgoing(f"{prefix}-a", None, b"1")])
         inbox = broker.open_inbox(f"^{prefix}-.*$", "g")
         await take(inbox, 1)
+        Game(servers).touch(f"{prefix}-b")
         await broker.send([Outgoing(f"{prefix}-b", None, b"2")])
         (late,) = await take(inbox, 1)
         assert late.value == b"2"

@@ -23,9 +23,9 @@ from support.running import ADMIN_KEY, RunningIngest, RunningServer, laurels
 from support.shared import Deployment, deployed
 from support.stores import temporary_folder
 
-FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "15")) // 2
+FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "12")) // 2
 HEALED_WITHIN_S = 90
-KILLS = 4
+KILLS = 3
 LOG_LEVEL = os.environ.get("LAURELS_TEST_LOG_LEVEL", "error")
 PODS = ["blue", "green"]
 USERS = 12
@@ -74,6 +74,13 @@ class Producer(threading.Thread):
             records += [json.dumps(event).encode()] * (2 if self._rng.random() < 0.2 else 1)
         self._rng.shuffle(records)
         self._game.write(topic_of(pod), records)
+
+
+def impatient(folder: Path) -> Path:
+    """Settings by which whoever dies is missed soon."""
+    config = folder / "client.properties"
+    config.write_text("session.timeout.ms=2000\nheartbeat.interval.ms=500\n", "utf-8")
+    return config
 
 
 def topic_of(pod: str) -> str:
@@ -178,8 +185,7 @@ def test_three_consumers_on_shared_stores() -> None:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         kafka = stack.enter_context(KafkaServer(folder / "kafka"))
-        config = folder / "client.properties"
-        config.write_text("session.timeout.ms=2000\nheartbeat.interval.ms=500\n", "utf-8")
+        config = impatient(folder)
         deployment: Deployment = stack.enter_context(deployed(1))
         settings = deployment.settings | {"kafka": kafka.servers, "kafka_config": str(config), "log_level": LOG_LEVEL}
         game = Game(kafka.servers)
@@ -211,8 +217,13 @@ def test_one_server_with_everything_in_it(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         kafka = stack.enter_context(KafkaServer(folder / "kafka"))
-        settings = {"kafka": kafka.servers, "ingest": "1", "ingest_batch": "50", "log_level": "error"}
-        server = stack.enter_context(RunningServer(tmp_path, **settings))
+        settings = {
+            "kafka": kafka.servers,
+            "kafka_config": str(impatient(folder)),
+            "ingest": "1",
+            "log_level": LOG_LEVEL,
+        }
+        server = stack.enter_context(RunningServer(tmp_path, ingest_batch="50", **settings))
         game = Game(kafka.servers)
         client = stack.enter_context(server.client())
         set_up(client, game)

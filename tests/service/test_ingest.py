@@ -21,6 +21,7 @@ from laurels.errors import Unavailable
 from laurels.metrics import DEAD_LETTER_ALERT, INGEST_STOPPED
 from laurels.ports import Outgoing, Undelivered
 from laurels.service.laurels import Laurels
+from support.kafka import need_kafka
 from support.pods import ADMIN, TERMS, Arena, event_of, told_by, totals, until
 from support.services import Stage
 
@@ -482,6 +483,7 @@ def test_too_large_for_the_dead_letters_is_kept_where_it_lies(embedded: Arena) -
 
 def test_odd_records_stop_nobody(embedded: Arena) -> None:
     """Times that no calendar has, headers as large as a record may be, and topics that no pod could have."""
+    need_kafka()
 
     async def run() -> None:
         async with embedded.running() as laurels:
@@ -511,6 +513,7 @@ def test_odd_records_stop_nobody(embedded: Arena) -> None:
 
 def test_dead_letters_that_were_written_are_not_written_again(embedded: Arena) -> None:
     """Also if others of the same batch can't be; and a topic that is gone is made again."""
+    need_kafka()
 
     class Narrow(KafkaBroker):
         closed = True

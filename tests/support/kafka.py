@@ -145,6 +145,10 @@ class Game:
                 made.result(2 if isinstance(shared_kafka(), LibrdkafkaBroker) else TIMEOUT_S)
         admin.list_topics(topic, timeout=TIMEOUT_S)
 
+    def touch(self, topic: str) -> None:
+        """Ask of a topic, which has librdkafka's broker make it; Kafka does not."""
+        self._producer.list_topics(topic, timeout=TIMEOUT_S)
+
     def remove_topic(self, topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
         for removed in admin.delete_topics([topic]).values():

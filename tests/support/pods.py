@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaException, Message
 
 from laurels.adapters.kafka import KafkaBroker
 from laurels.core.board import Board
@@ -113,7 +113,8 @@ async def totals(laurels: Laurels, board: Board) -> dict[str, float]:
 async def until(ready: Callable[[], Awaitable[bool]], what: str) -> None:
     end = time.monotonic() + PATIENCE_S
     while True:
-        with contextlib.suppress(LaurelsError):
+        # A topic that was just made may have no leader yet.
+        with contextlib.suppress(LaurelsError, KafkaException):
             if await ready():
                 return
         assert time.monotonic() < end, f"{what}: not within {PATIENCE_S} s"

@@ -96,7 +96,7 @@ FieldPath = Annotated[
         description="Names joined by dots, such as `user.id`.",
     ),
 ]
-DeadLetterId = Annotated[str, Meta(pattern=f"^[0-9]{{1,9}}-[0-9]{{1,18}}{limits.END}")]
+DeadLetterId = Annotated[str, Meta(pattern=limits.LETTER_ID_PATTERN)]
 Reason = Annotated[str, Meta(min_length=1, max_length=limits.REASON_CHARS, pattern=limits.ID_PATTERN)]
 Metadata = Annotated[
     dict[str, Any],

@@ -1,7 +1,6 @@
 """The Inbox on a consumer of librdkafka, which belongs to one thread of its own."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -39,6 +38,7 @@ class KafkaInbox:
         self._thread = ThreadPoolExecutor(1, "laurels-kafka-inbox")
         self._consumer: Consumer | None = None
         self._may_be_paused = False
+        self._left_off: dict[Lane, int] = {}
         # What came between two takes, when partitions were assigned anew.
         self._early: list[Message] = []
         self._closed = False
@@ -54,7 +54,7 @@ class KafkaInbox:
         await self._run(lambda consumer: _commit(consumer, wanted))
 
     async def lag(self) -> dict[str, int]:
-        return await self._run(_lag)
+        return await self._run(self._lag)
 
     async def close(self) -> None:
         if self._closed:
@@ -105,8 +105,28 @@ class KafkaInbox:
         if message is not None:
             self._early.append(message)
 
+    def _lag(self, consumer: Consumer) -> dict[str, int]:
+        waiting: dict[str, int] = {}
+        for each in consumer.position(consumer.assignment()):
+            # What the last fetch told. To ask would have to wait behind the next one, which waits for records.
+            low, high = consumer.get_watermark_offsets(each, cached=True)
+            if self._may_be_paused or high < 0:
+                low, high = consumer.get_watermark_offsets(each, timeout=LAG_TIMEOUT_S, cached=False)
+            here = each.offset if each.offset >= 0 else self._left_off_at(consumer, each)
+            waiting[each.topic] = waiting.get(each.topic, 0) + max(0, high - max(here, low))
+        return waiting
+
+    def _left_off_at(self, consumer: Consumer, lane: TopicPartition) -> int:
+        """Where the group was in a partition of which nothing was read yet."""
+        key = (lane.topic, lane.partition)
+        if key not in self._left_off:
+            (found,) = consumer.committed([TopicPartition(*key)], timeout=LAG_TIMEOUT_S)
+            self._left_off[key] = found.offset
+        return self._left_off[key]
+
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._may_be_paused = True
+        self._left_off.clear()
         log.info("partitions_assigned", partitions=_names(partitions))
 
     def _close(self) -> None:
@@ -166,25 +186,6 @@ def _commit(consumer: Consumer, wanted: list[TopicPartition]) -> None:
     for each in answers or ():
         if each.error is not None and each.error.code() not in NOT_OURS:
             raise KafkaException(each.error)
-
-
-def _lag(consumer: Consumer) -> dict[str, int]:
-    waiting: dict[str, int] = {}
-    assigned = consumer.assignment()
-    begun = [each for each in consumer.position(assigned) if each.offset >= 0]
-    known = {(each.topic, each.partition) for each in begun}
-    # Of those of which nothing was read yet, where the group left off.
-    rest = [each for each in assigned if (each.topic, each.partition) not in known]
-    if rest:
-        begun += consumer.committed(rest, timeout=LAG_TIMEOUT_S)
-    ask_until = time.monotonic() + LAG_TIMEOUT_S
-    for each in begun:
-        # What the last fetch told is old where nothing is fetched.
-        cached = time.monotonic() > ask_until
-        low, high = consumer.get_watermark_offsets(each, timeout=LAG_TIMEOUT_S, cached=cached)
-        if high >= 0:
-            waiting[each.topic] = waiting.get(each.topic, 0) + max(0, high - max(each.offset, low))
-    return waiting
 
 
 def _tell_revoked(_consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -371,4 +371,5 @@ def _prune_events(
         SQL["put_base"], [(*place, b.score, b.achieved_at, b.total, b.moved) for place, b in bases.items() if b]
     )
     connection.executemany(SQL["delete_event"], removed)
+    connection.execute(SQL["publish_what_follows"])
     return len(removed), last if len(events) == limit else None

@@ -93,7 +93,7 @@ WHERE period_id = ? AND place = ? AND reward = ? AND claimed_at IS NULL
 
 -- name: old_events
 SELECT seq, board_id, user_id, score, at, received_at, voided_by IS NOT NULL FROM events
-WHERE seq > ? AND seq < (SELECT max(seq) FROM events) ORDER BY seq LIMIT ?;  -- the last number is not given again
+WHERE seq > ? ORDER BY seq LIMIT ?;
 
 -- name: latest_act
 SELECT max(at) FROM acts
@@ -101,6 +101,11 @@ WHERE board_id = :board OR (board_id = 0 AND pod_id = (SELECT pod_id FROM boards
 
 -- name: delete_event
 DELETE FROM events WHERE seq = ?;
+
+-- name: publish_what_follows
+-- When the last events are pruned, their numbers are given again.
+UPDATE facts SET value = CAST(min(CAST(value AS INTEGER), (SELECT coalesce(max(seq), 0) FROM events)) AS TEXT)
+WHERE name = 'published_events';
 
 -- name: find_base
 SELECT score, achieved_at, total, moved FROM bases WHERE period_id = ? AND user_id = ?;

@@ -80,7 +80,7 @@ class SqliteStreams:
         return list(zip(boards, events, strict=True)), str(events[-1].seq) if events else cursor
 
     async def note_published(self, cursor: str) -> None:
-        await self._threads.write(lambda c: c.execute(SEASONS["put_fact"], (PUBLISHED, cursor)))
+        await self._threads.write(lambda c: c.execute(SQL["note_published"], (int(cursor),)))
 
     async def unpublished_periods(self, limit: int) -> list[tuple[int, Period]]:
         found = await self._threads.read(lambda c: c.execute(SQL["unpublished_periods"], (limit,)).fetchall())

@@ -30,6 +30,11 @@ SELECT coalesce(max(seq), 0) FROM events;
 SELECT board_id, seq, event_id, user_id, score, at, received_at, 0, metadata, stamped FROM events
 WHERE seq > ? AND voided_by IS NULL ORDER BY seq LIMIT ?;
 
+-- name: note_published
+INSERT INTO facts (name, value)
+VALUES ('published_events', CAST(min(?, (SELECT coalesce(max(seq), 0) FROM events)) AS TEXT))
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
 -- name: unpublished_periods
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE frozen_at IS NOT NULL AND published = 0 ORDER BY id LIMIT ?;

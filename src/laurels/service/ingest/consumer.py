@@ -12,6 +12,7 @@ the order in which they were taken. If the oldest takes long, partitions are pau
 import asyncio
 from collections import Counter, deque
 from collections.abc import Sequence
+from typing import Any
 
 import structlog
 
@@ -65,7 +66,8 @@ class Consumer:
         self._closing = False
         self._told_at = 0.0
         self._told_of: set[str] = set()
-        self._pausing = 0
+        # Batches that can't be ended at present.
+        self._stuck: set[asyncio.Task[Any] | None] = set()
         self._ended = 0
         self._uncommitted: dict[Lane, int] = {}
 
@@ -121,6 +123,7 @@ class Consumer:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
+            self._stuck.clear()
 
     async def _wait_for(self, oldest: "asyncio.Task[_Ended]", inbox: Inbox) -> _Ended:
         """Backpressure: nothing more is taken until this is done."""
@@ -137,6 +140,7 @@ class Consumer:
         dead = [outcome for outcome in outcomes if outcome.error is not None]
         if dead:
             await self._bury(dead)
+        self._stuck.discard(asyncio.current_task())
         await self._note(outcomes)
         self._ended += len(letters)
         ended: _Ended = {}
@@ -228,7 +232,7 @@ class Consumer:
         except Unavailable:
             INGEST_STOPPED.set(1)
             return
-        INGEST_STOPPED.set(bool(self._pausing))
+        INGEST_STOPPED.set(bool(self._stuck))
         pods = {self._topics.pod_of(topic): count for topic, count in waiting.items()}
         # What went to another member is told by that one.
         for pod_id in self._told_of - pods.keys():
@@ -244,9 +248,6 @@ class Consumer:
             log.error("ingest_stopped", reason=None if error is None else error.message, tries=tries)
         if self._closing:
             raise Unavailable("stopping", "What was taken last is taken again by whoever goes on.")
-        self._pausing += 1
-        try:
-            await asyncio.sleep(pause_s)
-        finally:
-            self._pausing -= 1
+        self._stuck.add(asyncio.current_task())
+        await asyncio.sleep(pause_s)
         return min(LAST_PAUSE_S, 2 * pause_s)
