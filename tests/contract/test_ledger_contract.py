@@ -331,7 +331,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert [row.user_id for row in best] == [player.user for player in model.everybody()[:3]]
         refolded = [user async for chunk in self.ledger.refold(self.board) for user in chunk]
         for each in refolded:
-            if each.user_id not in self.people or (each.user_id in self.erased and not each.rows):
+            if each.user_id not in self.people or (each.user_id in self.erased and each.user_id not in self.versions):
                 # The events of somebody who was erased, or was removed after that and swept.
                 assert (each.rows, each.fresh) == ((), {})
                 continue

@@ -23,9 +23,9 @@ from support.running import ADMIN_KEY, RunningIngest, RunningServer, laurels
 from support.shared import Deployment, deployed
 from support.stores import temporary_folder
 
-FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "12")) // 2
+FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "15")) // 2
 HEALED_WITHIN_S = 90
-KILLS = 3
+KILLS = 4
 LOG_LEVEL = os.environ.get("LAURELS_TEST_LOG_LEVEL", "error")
 PODS = ["blue", "green"]
 USERS = 12

@@ -49,13 +49,13 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 @schema.parametrize()
-@settings(max_examples=15)
+@settings(max_examples=25)
 def test_arbitrary_requests(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
     case.call_and_validate(base_url=fuzzed.url, headers=ADMIN, checks=CHECKS)
 
 
 @schema.parametrize()
-@settings(max_examples=15)
+@settings(max_examples=25)
 def test_requests_about_what_is_there(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
     """The same, on a board with users, so that the calls get past their first check."""
     board = f"board-{uuid.uuid4()}"
