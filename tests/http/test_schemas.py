@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from support.pods import EVENT
 from support.running import RunningServer
 
 SCHEMA: dict[str, Any] = {
@@ -13,14 +14,6 @@ SCHEMA: dict[str, Any] = {
     "timestampFormat": "ISO_8601",
     "scoreType": "integer",
     "state": "active",
-}
-EVENT = {
-    "matchId": "match-abc-123",
-    "playerId": "player-789",
-    "points": 2500,
-    "gameTime": "2024-01-15T10:30:00.000Z",
-    "leaderboardUuid": "lb-uuid-123",
-    "gameMode": "ranked",
 }
 
 

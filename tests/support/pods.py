@@ -33,6 +33,16 @@ from support.services import Stage
 ADMIN = Caller(Role.ADMIN, None, "test")
 PATIENCE_S = 30
 
+# The example of that design.
+EVENT = {
+    "matchId": "match-abc-123",
+    "playerId": "player-789",
+    "points": 2500,
+    "gameTime": "2024-01-15T10:30:00.000Z",
+    "leaderboardUuid": "lb-uuid-123",
+    "gameMode": "ranked",
+}
+
 TERMS = {
     "pod-1": SchemaTerms(
         FieldMappings("playerId", "points", "leaderboardUuid", "gameTime"), score_type=ScoreType.INTEGER

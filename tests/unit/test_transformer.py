@@ -21,6 +21,7 @@ from laurels.core.schemas import (
 from laurels.errors import LaurelsError
 from laurels.ports import Letter
 from laurels.service.ingest.transformer import Transformer, read_event, show_common
+from support.pods import EVENT
 
 T = TypeVar("T")
 
@@ -54,16 +55,6 @@ def outcome(work: Callable[[], T]) -> T | LaurelsError:
         return work()
     except LaurelsError as error:
         return error
-
-
-EVENT = {
-    "matchId": "match-abc-123",
-    "playerId": "player-789",
-    "points": 2500,
-    "gameTime": "2024-01-15T10:30:00.000Z",
-    "leaderboardUuid": "lb-uuid-123",
-    "gameMode": "ranked",
-}
 
 
 def test_the_documented_example_gives_its_documented_output() -> None:

@@ -26,8 +26,8 @@ NOT_OURS = {
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001 - that is its name
-    KafkaError._NO_OFFSET,  # noqa: SLF001
-    KafkaError._STATE,  # noqa: SLF001
+    KafkaError._NO_OFFSET,  # noqa: SLF001 - the same
+    KafkaError._STATE,  # noqa: SLF001 - the same
 }
 
 
@@ -151,7 +151,9 @@ def _is_good(message: Message) -> bool:
 def read_letter(message: Message) -> Letter:
     kind, millis = message.timestamp()
     topic, partition, offset = message.topic(), message.partition(), message.offset()
-    assert topic is not None and partition is not None and offset is not None, "a record that was read has them"  # noqa: PT018
+    assert topic is not None, "a record that was read has one"
+    assert partition is not None, "the same"
+    assert offset is not None, "the same"
     try:
         headers = tuple((str(name), _as_bytes(value)) for name, value in list(message.headers() or ()))
         damaged = False

@@ -8,15 +8,15 @@ import msgspec
 
 from laurels.core.instants import to_datetime
 from laurels.errors import LaurelsError
-from laurels.http.answers import (
+from laurels.http.call import Call
+from laurels.http.decode import bad_cursor, decode_value
+from laurels.http.event_answers import (
     DeadLetterAnswer,
     DeadLetterEntry,
     DeadLettersAnswer,
     ReplayedAnswer,
     ReplayResult,
 )
-from laurels.http.call import Call
-from laurels.http.decode import bad_cursor, decode_value
 from laurels.http.fields import DeadLetterId
 from laurels.http.problems import problem_of
 from laurels.http.requests import DeadLettersQuery, NoQuery, ReplayRequest

@@ -7,9 +7,16 @@ import msgspec
 from laurels.core.instants import to_datetime
 from laurels.core.schemas import FieldMappings, Schema, SchemaTerms, Where
 from laurels.errors import Invalid, LaurelsError
-from laurels.http.answers import CommonEvent, FieldMappingsAnswer, SchemaAnswer, SchemasAnswer, TrialAnswer, WhereAnswer
 from laurels.http.call import Call
 from laurels.http.decode import decode_value
+from laurels.http.event_answers import (
+    CommonEvent,
+    FieldMappingsAnswer,
+    SchemaAnswer,
+    SchemasAnswer,
+    TrialAnswer,
+    WhereAnswer,
+)
 from laurels.http.fields import SchemaVersion
 from laurels.http.problems import problem_of
 from laurels.http.requests import NoQuery, SchemaBody, SchemaStateBody, TryOutBody, WhereBody

@@ -28,9 +28,6 @@ class Alarm:
         self._seconds: dict[str, deque[list[int]]] = {}
         self._raised: set[str] = set()
 
-    def is_raised(self, pod_id: str) -> bool:
-        return pod_id in self._raised
-
     async def look(self) -> None:
         """An alert ends also where nothing comes any more."""
         for pod_id in list(self._raised):

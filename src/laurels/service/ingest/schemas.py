@@ -34,10 +34,10 @@ class Schemas:
 
     async def _read(self) -> None:
         self._pods = {pod.pod_id for pod in await self._ledger.pods()}
-        held = {id_of(each.schema): each for of_pod in self._of_pods.values() for each in of_pod}
+        held = {_key(each.schema): each for of_pod in self._of_pods.values() for each in of_pod}
         fresh: dict[str, list[Transformer]] = {}
         for schema in await self._streams.schemas():
-            known = held.get(id_of(schema))
+            known = held.get(_key(schema))
             same = known is not None and known.schema == schema
             fresh.setdefault(schema.pod_id, []).append(known if known is not None and same else Transformer(schema))
         self._of_pods = fresh
@@ -163,8 +163,9 @@ class _Choice:
         )
 
     def _not_used(self, field: str, version: str) -> LaurelsError:
-        state = next((f"is a {each.state}" for each in self._others if each.version == version), "is not there")
-        state = state.replace("is a retired", "is retired")
+        state = next(
+            (f"is not in use: {each.state}" for each in self._others if each.version == version), "is not there"
+        )
         in_use = ", ".join(self._used) or "none"
         return NotFound(
             "schema_not_found",
@@ -189,7 +190,7 @@ def _nothing_active(pod_id: str) -> LaurelsError:
     return NotFound("schema_not_found", f"Pod {pod_id!r} has no schema that is active.", field="podId")
 
 
-def id_of(schema: Schema) -> tuple[str, str]:
+def _key(schema: Schema) -> tuple[str, str]:
     return schema.pod_id, schema.version
 
 
