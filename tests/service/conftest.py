@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from laurels.service import moderation
+from support.pods import Arena
 from support.services import Stage
 
 
@@ -17,3 +18,13 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow a machine is, an act is waited for."""
     monkeypatch.setattr(moderation, "WAIT_S", 60)
+
+
+@pytest.fixture
+def arena(stage: Stage) -> Arena:
+    return Arena(stage)
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Arena:
+    return Arena(Stage("embedded", tmp_path))

@@ -19,7 +19,7 @@ from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Accepted, RankState, Submission
-from support.services import Stage
+from support.services import Stage, differences
 
 ADMIN = Caller(Role.ADMIN, None, "test")
 
@@ -51,10 +51,6 @@ async def create(laurels: Laurels, **fields: Any) -> Board:
     return await laurels.boards.create(
         Board(id=0, uuid="hot", pod_id="default", name="Hot", created_at=0, **fields), None
     )
-
-
-async def differences(laurels: Laurels) -> list[Any]:
-    return [each async for checked in laurels.verify() for each in checked.differences]
 
 
 async def top(laurels: Laurels, board: Board) -> list[str]:

@@ -11,8 +11,8 @@ from laurels.core.windows import ALL_TIME
 from laurels.errors import Conflict
 from laurels.ports import Act
 from laurels.service.laurels import Laurels
-from support.people import ADMIN, create, differences, freeze_the_day, held, play, profile, submit, top, void
-from support.services import Stage
+from support.people import ADMIN, create, freeze_the_day, held, play, profile, submit, top, void
+from support.services import Stage, differences
 
 
 def test_an_erased_user_is_gone_for_good(stage: Stage) -> None:

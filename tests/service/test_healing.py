@@ -24,9 +24,8 @@ from laurels.service import healing
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
-from laurels.service.verify import Difference
 from support.ledgers import FakeClock, new_event
-from support.services import DEFAULTS
+from support.services import DEFAULTS, differences
 from support.stores import RedisServer, shared_postgres, temporary_folder
 
 _names = iter(range(10**6))
@@ -84,10 +83,6 @@ async def eventually(check: Callable[[], Any], within_s: float = 10) -> None:
 async def is_healthy(laurels: Laurels, board: Board) -> bool:
     (state,) = await laurels._index.states([board.ranking(board.periods[0].id)])
     return state.standby is Standby.READY and not laurels._healer.is_mending
-
-
-async def differences(laurels: Laurels) -> list[Difference]:
-    return [each async for checked in laurels.verify() for each in checked.differences]
 
 
 async def submit(laurels: Laurels, board: Board, first: int, count: int) -> None:

@@ -23,7 +23,7 @@ from laurels.service.reads import Selection
 from laurels.service.submit import Accepted, RankState, Submission
 from laurels.service.verify import Difference, Fault
 from support.ledgers import FakeClock
-from support.services import running
+from support.services import differences, running
 
 
 class FaultyIndex(MemoryIndex):
@@ -41,10 +41,6 @@ class FaultyIndex(MemoryIndex):
 async def fill(laurels: Laurels, count: int) -> None:
     (board,) = laurels.boards.all()
     await laurels.submissions.submit_many(board, [Submission(f"u{n}", n, event_id=f"e{n}") for n in range(count)])
-
-
-async def differences(laurels: Laurels) -> list[Difference]:
-    return [each async for checked in laurels.verify() for each in checked.differences]
 
 
 def test_nothing_is_served_before_everything_is_loaded(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import RankState, Submission
 from support.model import ModelBoard, ModelPerson
-from support.people import ADMIN, HOUR, create, differences, freeze_the_day, held, play, submit, top, void
-from support.services import Stage
+from support.people import ADMIN, HOUR, create, freeze_the_day, held, play, submit, top, void
+from support.services import Stage, differences
 
 
 def test_who_is_hidden_is_seen_by_nobody_and_a_shadow_by_themselves(stage: Stage) -> None:

@@ -17,8 +17,8 @@ from laurels.service import people
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
-from support.people import ADMIN, DAILY, create, differences, held, play, profile, submit, top
-from support.services import Stage
+from support.people import ADMIN, DAILY, create, held, play, profile, submit, top
+from support.services import Stage, differences
 
 
 def test_each_region_and_circle_has_its_ranks_in_every_window(stage: Stage) -> None:

@@ -17,8 +17,8 @@ from laurels.service.moderation import Chosen
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
 from support.model import ModelBoard
-from support.people import ADMIN, KINDS, differences, held
-from support.services import Stage
+from support.people import ADMIN, KINDS, held
+from support.services import Stage, differences
 
 USERS = [f"user-{number}" for number in range(8)]
 BOARDS = {"sums": Rule.INCREMENT, "bests": Rule.BEST}

@@ -19,11 +19,6 @@ from support.services import Stage
 DAY = 86_400 * SECOND_US
 
 
-@pytest.fixture(params=["embedded", "shared"])
-def arena(request: pytest.FixtureRequest, tmp_path: Path) -> Arena:
-    return Arena(Stage(request.param, tmp_path))
-
-
 def told(arena: Arena, topic: str) -> list[tuple[str, dict[str, Any]]]:
     """Keys and bodies, by id."""
     found = [

@@ -19,7 +19,7 @@ from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
-from support.services import Stage
+from support.services import Stage, differences
 
 HOUR = 3_600 * SECOND_US
 DAY = 24 * HOUR
@@ -38,10 +38,6 @@ async def create(laurels: Laurels, uuid: str, **fields: Any) -> Board:
 
 def held(laurels: Laurels, uuid: str) -> Board:
     return laurels.boards.to_read(ADMIN, uuid)
-
-
-async def differences(laurels: Laurels) -> list[Any]:
-    return [each async for checked in laurels.verify() for each in checked.differences]
 
 
 async def everybody(laurels: Laurels, uuid: str) -> list[tuple[Any, ...]]:

@@ -21,7 +21,7 @@ from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
-from support.services import Stage
+from support.services import Stage, differences
 
 HOUR = 3_600 * SECOND_US
 DAY = 24 * HOUR
@@ -56,10 +56,6 @@ async def submit(laurels: Laurels, user: str, score: float, uuid: str = "b", **f
 async def top(laurels: Laurels, uuid: str = "b", **selection: Any) -> list[tuple[str, float]]:
     page = (await laurels.reads.top(held(laurels, uuid), Selection(**selection), 0, 100)).value
     return [(place.user_id, place.score) for place in page.places]
-
-
-async def differences(laurels: Laurels) -> list[Any]:
-    return [each async for checked in laurels.verify() for each in checked.differences]
 
 
 def run(stage: Stage, work: Callable[[Laurels], Any], **settings: Any) -> None:

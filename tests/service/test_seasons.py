@@ -17,8 +17,8 @@ from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import RankState, Submission
-from support.people import ADMIN, DAILY, HOUR, differences, held, play, submit
-from support.services import Stage
+from support.people import ADMIN, DAILY, HOUR, held, play, submit
+from support.services import Stage, differences
 
 DAY = 24 * HOUR
 

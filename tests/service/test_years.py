@@ -23,7 +23,7 @@ from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
 from support.model import ModelBoard
-from support.services import Stage
+from support.services import Stage, differences
 
 DAY = 86_400 * SECOND_US
 HOUR = 3_600 * SECOND_US
@@ -34,10 +34,6 @@ ADMIN = Caller(Role.ADMIN, None, "test")
 async def create(laurels: Laurels, uuid: str, **fields: Any) -> Board:
     board = Board(id=0, uuid=uuid, pod_id="default", name=uuid, created_at=0, **fields)
     return await laurels.boards.create(board, None)
-
-
-async def differences(laurels: Laurels) -> list[Any]:
-    return [each async for checked in laurels.verify() for each in checked.differences]
 
 
 async def final(laurels: Laurels, board: str, period: str, style: RankStyle | None = None) -> list[tuple[Any, ...]]:

@@ -49,10 +49,6 @@ def held(laurels: Laurels, uuid: str = "board") -> Board:
     return laurels.boards.to_read(ADMIN, uuid)
 
 
-async def differences(laurels: Laurels) -> list[Any]:
-    return [each async for checked in laurels.verify() for each in checked.differences]
-
-
 async def submit(laurels: Laurels, *scores: tuple[str, float], uuid: str = "board", **fields: Any) -> None:
     for user, score in scores:
         await laurels.submissions.submit(held(laurels, uuid), Submission(user, score, **fields))

@@ -120,6 +120,16 @@ async def totals(laurels: Laurels, board: Board) -> dict[str, float]:
     return {place.user_id: place.score for place in page.places}
 
 
+async def has(laurels: Laurels, board: Board, expected: dict[str, float]) -> bool:
+    return await totals(laurels, board) == expected
+
+
+def dead(arena: Arena, shape: str) -> list[dict[str, Any]]:
+    """The dead letters of a pod: what our headers say, and the value."""
+    letters = arena.game.read(arena.topics.dead_letters(arena.pods[shape]))
+    return [told_by(message) | {"value": message.value()} for message in letters]
+
+
 async def until(ready: Callable[[], Awaitable[bool]], what: str) -> None:
     end = time.monotonic() + PATIENCE_S
     while True:

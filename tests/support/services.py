@@ -14,6 +14,7 @@ from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.ports import Index, Ledger
 from laurels.service.laurels import Laurels
+from laurels.service.verify import Difference
 from support.ledgers import FakeClock
 from support.stores import shared_postgres, shared_redis
 
@@ -85,3 +86,8 @@ class Stage:
         if self.kind == "shared":
             return running_shared(self._database, self.clock, **settings)
         return running(self._folder, clock=self.clock, **settings)
+
+
+async def differences(laurels: Laurels) -> list[Difference]:
+    """All that `verify` finds."""
+    return [each async for checked in laurels.verify() for each in checked.differences]
