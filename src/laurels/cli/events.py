@@ -20,7 +20,8 @@ schemas = typer.Typer(help="How the events of a pod's games are read.", no_args_
 dead_letters = typer.Typer(help="What came from Kafka and could not be counted.", no_args_is_help=True)
 
 Version = Annotated[str, typer.Argument(help="The schema's version.")]
-SCHEMA_COLUMNS = ["schemaVersion", "state", "timestampFormat", "scoreType", "versionFrom", "eventIdFrom", "updatedAt"]
+# What fits on a terminal; `show` has all of it.
+SCHEMA_COLUMNS = ["schemaVersion", "state", "versionFrom", "eventIdFrom", "updatedAt"]
 LETTER_COLUMNS = ["id", "code", "field", "reason", "failedAt", "replayedAt"]
 AT_ONCE = 500
 
