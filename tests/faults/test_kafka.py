@@ -36,7 +36,8 @@ class Producer(threading.Thread):
 
     def __init__(self, servers: str, rng: random.Random) -> None:
         super().__init__(name="game")
-        self._game = Game(servers)
+        # The broker may be killed several times in a row: a game waits for it.
+        self._game = Game(servers, patience_s=100)
         self._rng = rng
         self._go_on = True
         self.totals: dict[str, Counter[str]] = {pod: Counter() for pod in PODS}

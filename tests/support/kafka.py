@@ -133,8 +133,9 @@ def shared_kafka() -> KafkaServer | LibrdkafkaBroker:
 class Game:
     """Writes records, as a game does, and reads topics, as other services do."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, patience_s: float = TIMEOUT_S) -> None:
         self._servers = servers
+        self._patience_s = patience_s
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 1, "log_level": 0})
 
     def make_topic(self, topic: str, partitions: int = 3) -> None:
@@ -178,7 +179,7 @@ class Game:
                 except BufferError:
                     self._producer.poll(0.1)
             self._producer.poll(0)
-        assert self._producer.flush(TIMEOUT_S) == 0, "not all records were written in time"
+        assert self._producer.flush(self._patience_s) == 0, "not all records were written in time"
         assert failed == []
 
     def committed(self, group: str, topic: str) -> dict[int, tuple[int, int]]:
