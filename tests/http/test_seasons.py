@@ -1,6 +1,7 @@
 """Seasons over HTTP: who may, what it looks like, and a whole season in a few seconds."""
 
 import time
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -52,10 +53,12 @@ def test_a_board_with_seasons_comes_back_as_it_was_made(api: httpx.Client) -> No
     path = f"/api/v1/leaderboards/{board['UUID']}"
     assert api.patch(path, json={"windows": WINDOWS, "rewards": REWARDS}).json() == board
     problem(api.patch(path, json={"windows": WINDOWS[1:]}), 422, "immutable_field", "windows")
-    changed = api.patch(path, json={"windows": [*WINDOWS, "daily"], "rewards": [], "graceSeconds": 0, "flushMs": None})
+    # Twelve hours away, so that no further period is about to begin whatever the time of day is.
+    shift = {"window": "shift", "cron": f"0 {(datetime.now(UTC).hour + 12) % 24} * * *"}
+    changed = api.patch(path, json={"windows": [*WINDOWS, shift], "rewards": [], "graceSeconds": 0, "flushMs": None})
     assert changed.status_code == 200, changed.text
-    assert (changed.json()["windows"], changed.json()["rewards"]) == ([*WINDOWS, "daily"], [])
-    listed = api.get(path + "/periods", params={"window": "daily"}).json()["periods"]
+    assert (changed.json()["windows"], changed.json()["rewards"]) == ([*WINDOWS, shift], [])
+    listed = api.get(path + "/periods", params={"window": "shift"}).json()["periods"]
     assert [period["status"] for period in listed] == ["SCHEDULED", "SCHEDULED"]
     assert listed[1]["endTime"] == listed[0]["startTime"]
     assert changed.json()["periods"][-1] == listed[1]
