@@ -75,6 +75,9 @@ SETTINGS = {
             "repair_interval_ms", 2000, "How often a shared index is compared with what changed lately.", 100, 600_000
         ),
         Setting("jobs_interval_ms", 500, "How often it is looked whether a job is due.", 10, 600_000),
+        Setting("live_tick_ms", 100, "How often, at most, those who look at a board hear of changes.", 10, 60_000),
+        Setting("max_live", 20_000, "How many live subscriptions a server process takes.", 1, 1_000_000),
+        Setting("max_live_per_key", 10_000, "How many of those one key may have; so many without a key.", 1, 1_000_000),
         Setting("url", None, "Commands other than serve: the server to talk to. Default: the data folder's own."),
         Setting("key", None, "Commands other than serve: the key to use. Default: the data folder's admin key."),
     )
@@ -109,6 +112,9 @@ class Settings:
     index_timeout_ms: int
     repair_interval_ms: int
     jobs_interval_ms: int
+    live_tick_ms: int
+    max_live: int
+    max_live_per_key: int
     url: str | None
     key: str | None
 

@@ -9,6 +9,7 @@ LaurelsError
 ├── Forbidden          the key is known and its role may not do this
 ├── NotFound           no such thing, or none that this caller may see
 ├── WrongMethod        the address exists, and not with this method
+├── UpgradeRequired    the address is for WebSockets
 ├── Conflict           it contradicts what is stored
 │   └── Busy           what it contradicts goes by soon: trying again later is right
 ├── TooMany            this caller asks for more than its share
@@ -70,6 +71,10 @@ class WrongMethod(LaurelsError):
     allowed: Sequence[str] = ()
 
 
+class UpgradeRequired(LaurelsError):
+    pass
+
+
 class Conflict(LaurelsError):
     pass
 
@@ -120,6 +125,7 @@ OUTSIDE: dict[type[LaurelsError], Outside] = {
     Forbidden: Outside(403, "This key may not do that", 4),
     NotFound: Outside(404, "Not found", 3),
     WrongMethod: Outside(405, "Not with this method", 2),
+    UpgradeRequired: Outside(426, "This is for WebSockets", 2),
     Conflict: Outside(409, "It contradicts what is stored", 3),
     Busy: Outside(409, "It contradicts what is stored", 3),
     TooMany: Outside(429, "Too many at once", 5),
@@ -140,6 +146,7 @@ CODES: dict[str, str] = {
     "invalid_path": "the address has a part that is not UTF-8",
     "method_not_allowed": "this address exists, and not with this method",
     "no_such_address": "there is nothing at this address",
+    "upgrade_required": "this address is for WebSockets; `stream` gives the same by plain HTTP",
     # one value
     "missing_field": "a required field is missing",
     "unknown_field": "a field is not one that this call knows",
@@ -216,6 +223,7 @@ CODES: dict[str, str] = {
     "changed_meanwhile": "somebody else changed it at the same time",
     # not now
     "too_many_pending": "this pod has too many writes waiting",
+    "too_many_subscriptions": "this key, or this server, has as many live subscriptions as it may have",
     "overloaded": "the server has too many writes waiting",
     "starting": "the ledger is being opened, or the index loaded from it",
     "catching_up": "this ranking is being completed from the ledger",

@@ -44,6 +44,12 @@ INGEST_STOPPED = Gauge(
 )
 PUBLISHED = Counter("laurels_published_messages", "Messages published to Kafka, by kind.", ["kind"])
 
+LIVE_SUBSCRIPTIONS = Gauge(
+    "laurels_live_subscriptions", "Connections that look at a board.", multiprocess_mode="livesum"
+)
+LIVE_FRAMES = Counter("laurels_live_frames", "Changes of what is looked at, each sent to all who look at the same.")
+LIVE_CUT_OFF = Counter("laurels_live_cut_off", "Connections that were ended, for they took nothing for too long.")
+
 FROZEN_PERIODS = Counter("laurels_frozen_periods", "Periods whose final ranks were written.")
 GRANTS = Counter("laurels_granted_rewards", "Rewards that were granted.")
 DELIVERED = Counter("laurels_webhook_deliveries", "Messages sent to webhooks, by what came of it.", ["outcome"])

@@ -15,7 +15,7 @@ import uvicorn
 
 from laurels.config import Settings
 from laurels.errors import Unavailable
-from laurels.http.protocol import BoundedProtocol
+from laurels.http.protocol import SOCKET_MESSAGE_BYTES, BoundedProtocol, BoundedSocket
 from laurels.http.routes import build_app
 from laurels.service.follower import Progress
 from laurels.wiring import build_laurels
@@ -49,7 +49,10 @@ class Server:
                 build_app(self._laurels, self._lifespan, probes_only=probes_only),
                 loop="uvloop",
                 http=BoundedProtocol,
-                ws="none",
+                ws=BoundedSocket,
+                ws_max_size=SOCKET_MESSAGE_BYTES,
+                # A frame is encoded once for all, which compressing it for each would undo.
+                ws_per_message_deflate=False,
                 lifespan="on",
                 log_config=None,
                 access_log=False,
@@ -96,6 +99,7 @@ class Server:
         # Who is cut off then is no fault, and uvicorn would tell of each with a traceback.
         logging.getLogger("uvicorn.error").disabled = self._uvicorn.force_exit
         self._uvicorn.should_exit = True
+        self._laurels.live.end(Unavailable("stopping", "The server is shutting down."))
 
     def stop_on_signals(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

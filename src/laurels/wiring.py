@@ -49,6 +49,9 @@ def build_laurels(settings: Settings, admin_key: str) -> tuple[Laurels, Announce
         write_timeout_ms=settings.write_timeout_ms,
         repair_interval_ms=settings.repair_interval_ms,
         jobs_interval_ms=settings.jobs_interval_ms,
+        live_tick_ms=settings.live_tick_ms,
+        max_live=settings.max_live,
+        max_live_per_key=settings.max_live_per_key,
     )
     return laurels, announce
 
@@ -66,6 +69,7 @@ def _build_broker(settings: Settings) -> Broker | None:
 
 def _build_index(settings: Settings) -> tuple[Index, Feed]:
     if not settings.is_shared:
-        return MemoryIndex(), MemoryFeed()
+        feed = MemoryFeed()
+        return MemoryIndex(feed), feed
     connection = RedisConnection(parse_redis_url(settings.index), settings.index_timeout_ms)
     return RedisIndex(connection), RedisFeed(connection)

@@ -42,7 +42,8 @@ async def running(
     clock = clock or FakeClock()
     ledger = ledger or SqliteLedger(folder / "laurels.db", clock)
     settings = {"sender": HttpSender()} | DEFAULTS | settings
-    laurels = Laurels(ledger, index or MemoryIndex(), MemoryFeed(), clock, **settings)
+    feed = MemoryFeed()
+    laurels = Laurels(ledger, index or MemoryIndex(feed), feed, clock, **settings)
     try:
         await laurels.open()
         if load:

@@ -16,6 +16,9 @@ class MemoryFeed:
         pass
 
     async def publish(self, topic: str, message: str) -> None:
+        self.tell(topic, message)
+
+    def tell(self, topic: str, message: str) -> None:
         for hear in list(self._hearers.get(topic, ())):
             hear(message)
 

@@ -4,6 +4,7 @@ loop, so every read is of one moment and no lock is needed.
 
 from collections.abc import AsyncIterator, Hashable, Sequence
 
+from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.sorted_ranking import SortedRanking
 from laurels.core.board import Ranking, RankStyle
 from laurels.errors import Unavailable
@@ -11,7 +12,10 @@ from laurels.ports import Applied, Distribution, Found, Held, IndexState, Page, 
 
 
 class MemoryIndex:
-    def __init__(self) -> None:
+    """`feed` is told of every change that a read could show, under the name `ranking/PERIOD`."""
+
+    def __init__(self, feed: MemoryFeed | None = None) -> None:
+        self._feed = feed or MemoryFeed()
         # By period.
         self._live: dict[int, SortedRanking] = {}
         self._building: dict[int, SortedRanking] = {}
@@ -42,13 +46,16 @@ class MemoryIndex:
             self._live[name] = building
         finally:
             del self._building[name]
+        self._tell(ranking)
 
     async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:
         building = self._building.get(ranking.period_id)
         if building is not None:
             building.gather(rows, left_out)
         live = self._get(ranking)
-        return Applied(live.apply(rows, style, left_out), live.runs_low)
+        placements = live.apply(rows, style, left_out)
+        self._tell(ranking)
+        return Applied(placements, live.runs_low)
 
     async def drop(self, ranking: Ranking) -> None:
         self._live.pop(ranking.period_id, None)
@@ -64,6 +71,7 @@ class MemoryIndex:
 
     async def refill(self, ranking: Ranking, refill: Refill, best: Sequence[Row]) -> None:
         self._get(ranking).refill(refill, best)
+        self._tell(ranking)
 
     async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
         found = [self._live.get(ranking.period_id) for ranking in rankings]
@@ -112,6 +120,9 @@ class MemoryIndex:
 
     async def ranked_users(self, ranking: Ranking) -> AsyncIterator[list[str]]:
         yield self._get(ranking).users(ranking)
+
+    def _tell(self, ranking: Ranking) -> None:
+        self._feed.tell(f"ranking/{ranking.period_id}", "")
 
     def _get(self, ranking: Ranking) -> SortedRanking:
         live = self._live.get(ranking.period_id)

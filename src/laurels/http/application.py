@@ -10,19 +10,20 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import structlog
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import HTTPConnection, Request
 from starlette.routing import Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from laurels.errors import InternalError, LaurelsError, Malformed, NotFound, WrongMethod
+from laurels.http.call import Endpoint
+from laurels.http.live import Live, serve_socket
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import problem_response
 from laurels.service.laurels import Laurels
 
 log = structlog.get_logger()
 
-Answerer = Callable[[Request], Awaitable[Response]]
+Answerer = Callable[[Request], Awaitable[ASGIApp]]
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 
 
@@ -43,11 +44,15 @@ class Application:
         if scope["type"] == "lifespan":
             await self._lifespan(scope, receive, send)
             return
-        assert scope["type"] == "http", scope["type"]
         scope["app"] = self
+        if scope["type"] == "websocket":
+            await serve_socket(scope, receive, send, lambda: self._open_live(scope))
+            return
+        assert scope["type"] == "http", scope["type"]
         request = Request(scope, receive)
+        response: ASGIApp
         try:
-            response = await self._find(scope)(request)
+            response = await self._find(scope, scope["method"])(request)
         except LaurelsError as error:
             response = problem_response(error)
         except Exception:
@@ -55,12 +60,23 @@ class Application:
             response = problem_response(InternalError("internal", "A fault in Laurels. The log has the details."))
         await response(scope, receive, send)
 
-    def _find(self, scope: Scope) -> Answerer:
+    async def _open_live(self, scope: Scope) -> Live:
+        answerer = self._find(scope, "GET")
+        if not isinstance(answerer, Endpoint):
+            raise NotFound("no_such_address", f"There is no WebSocket at {scope['path']}.")
+        try:
+            return await answerer.open_live(HTTPConnection(scope))
+        except LaurelsError:
+            raise
+        except Exception as error:
+            log.exception("fault", path=scope["path"])
+            raise InternalError("internal", "A fault in Laurels. The log has the details.") from error
+
+    def _find(self, scope: Scope, method: str) -> Answerer:
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         node, scope["path_params"] = self._root.walk(raw_path.split(b"/")[1:])
         if node is None or not node.answerers:
             raise NotFound("no_such_address", f"There is nothing at {scope['path']}. The calls are listed at /docs.")
-        method: str = scope["method"]
         answerer = node.answerers.get("GET" if method == "HEAD" else method)
         if answerer is None:
             allowed = [*node.answerers, *(["HEAD"] if "GET" in node.answerers else [])]

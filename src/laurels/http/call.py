@@ -11,8 +11,9 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp
 
 from laurels.core.board import Board
 from laurels.core.people import GLOBAL
@@ -20,6 +21,7 @@ from laurels.core.windows import Period
 from laurels.errors import Invalid, LaurelsError, Malformed, NotFound, Slow, TooLarge, Unauthenticated, WrongMediaType
 from laurels.http.decode import decode_body, decode_texts, decode_value
 from laurels.http.fields import IdempotencyKey, UserId
+from laurels.http.live import KEY_PROTOCOL, Live
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import problem_response
 from laurels.service.access import Caller
@@ -47,7 +49,7 @@ class Call(Generic[Q, B]):
     body: B
     board: Board
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: HTTPConnection) -> None:
         self._request = request
         self.laurels: Laurels = request.app.laurels
         self.pages: PageCache = request.app.pages
@@ -69,7 +71,25 @@ class Call(Generic[Q, B]):
 
     @cached_property
     def caller(self) -> Caller:
-        return self.laurels.access.authenticate(_token(self._request))
+        return self.laurels.access.authenticate(self.token)
+
+    @cached_property
+    def token(self) -> str | None:
+        return _token(self._request)
+
+    @property
+    def is_socket(self) -> bool:
+        return bool(self._request.scope["type"] == "websocket")
+
+    @property
+    def last_event_id(self) -> str | None:
+        return self._request.headers.get("last-event-id")
+
+    def cut(self) -> None:
+        """End the connection, whatever is still to be sent. Only the server that it came through can."""
+        abort = self._request.scope.get("state", {}).get("abort")
+        if abort is not None:
+            abort()
 
     @cached_property
     def user_id(self) -> str:
@@ -147,23 +167,36 @@ class Endpoint:
         self._takes_nothing = self._decoder is not None and _decodes(self._decoder, b"{}")
         self.body_bytes = body_bytes
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, request: Request) -> ASGIApp:
         try:
-            call: Call[Any, Any] = Call(request)
-            if self.needs_ledger:
-                call.laurels.require_open()
-            # Before anything is read of what is sent: a stranger's large body is not worth the time.
-            self.guard(call)
-            call.query = self._query(request)
+            call = self._begin(request)
             if self._decoder is not None:
                 call.body = decode_body(await self._body(request), self._decoder)
             answer = await self.handler(call)
         except LaurelsError as error:
             return problem_response(error)
+        if isinstance(answer, Live):
+            return answer
         response = self._response(answer)
         if call.degraded:
             response.headers.update(DEGRADED)
         return response
+
+    async def open_live(self, connection: HTTPConnection) -> Live:
+        """What is sent over a WebSocket."""
+        if self.answer_type is not Live:
+            raise NotFound("no_such_address", "There is no WebSocket at this address. The calls are listed at /docs.")
+        live: Live = await self.handler(self._begin(connection))
+        return live
+
+    def _begin(self, connection: HTTPConnection) -> Call[Any, Any]:
+        call: Call[Any, Any] = Call(connection)
+        if self.needs_ledger:
+            call.laurels.require_open()
+        # Before anything is read of what is sent: a stranger's large body is not worth the time.
+        self.guard(call)
+        call.query = self._query(connection)
+        return call
 
     def _response(self, answer: Any) -> Response:
         if isinstance(answer, Encoded):
@@ -176,7 +209,7 @@ class Endpoint:
             return StreamingResponse(_lines(answer.lines), self.status, media_type="application/x-ndjson")
         return Response(_encoder.encode(answer), self.status, media_type="application/json")
 
-    def _query(self, request: Request) -> Any:
+    def _query(self, request: HTTPConnection) -> Any:
         if not request.scope["query_string"]:
             return self.query_type()
         texts: dict[str, str] = {}
@@ -224,7 +257,10 @@ def _decodes(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> bool:
     return True
 
 
-def _token(request: Request) -> str | None:
+def _token(request: HTTPConnection) -> str | None:
+    for protocol in request.scope.get("subprotocols", ()):
+        if protocol.startswith(KEY_PROTOCOL):
+            return str(protocol.removeprefix(KEY_PROTOCOL))
     authorization = request.headers.get("authorization")
     if authorization is None:
         return request.headers.get("x-api-key")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -13,6 +13,8 @@ from laurels.http import guards
 from laurels.http.answers import Problem, RebuildLine, VerifyLine
 from laurels.http.call import Endpoint, Streamed, Text
 from laurels.http.fields import BoardUuid, Circle, DeadLetterId, PodId, SchemaVersion, UserId
+from laurels.http.live import Live
+from laurels.http.live_frames import LiveFrame
 from laurels.http.problems import MEDIA_TYPE
 from laurels.http.requests import ScoreItem
 
@@ -84,7 +86,8 @@ def _types(endpoints: Iterable[Endpoint]) -> list[Any]:
     found: list[Any] = [Problem, ScoreItem, VerifyLine, RebuildLine, *PATH_PARTS.values()]
     for each in endpoints:
         found += [each.query_type, each.body_type, each.answer_type]
-    unique = {str(kind): kind for kind in found if kind not in {None, Streamed, Text}}
+    found += get_args(LiveFrame)
+    unique = {str(kind): kind for kind in found if kind not in {None, Streamed, Text, Live}}
     return list(unique.values())
 
 
@@ -144,23 +147,30 @@ def _responses(address: "Address", by_type: dict[str, Any]) -> dict[str, Any]:
     called = address.endpoint
     if called.answer_type is Streamed:
         content = {"application/x-ndjson": {"schema": {"type": "string"}}}
+    elif called.answer_type is Live:
+        content = {"text/event-stream": {"schema": {"type": "string"}}}
     elif called.answer_type is Text:
         content = {"text/plain": {"schema": {"type": "string"}}}
     else:
         content = {"application/json": {"schema": by_type[str(called.answer_type)]}}
+    if called.handler.__name__ == "get_live":
+        return {"101": {"description": "Frames follow"}} | _problems(address)
     responses: dict[str, Any] = {str(called.status): {"description": "Done", "content": content}}
     if called.handler.__name__ in MAY_SPOOL:
         responses["202"] = {"description": "Kept on this server's disk until the ledger is back", "content": content}
     if called.handler.__name__ in MAY_GO_ON:
         responses["202"] = {"description": "Begun; it goes on", "content": content}
-    for status in _error_statuses(address):
-        responses[str(status)] = {
-            "description": _TITLES[status],
-            "content": {MEDIA_TYPE: {"schema": REF_PROBLEM}},
-        }
+    responses |= _problems(address)
     if address.path == "/readyz":
         responses["503"]["content"]["application/json"] = content["application/json"]
     return responses
+
+
+def _problems(address: "Address") -> dict[str, Any]:
+    return {
+        str(status): {"description": _TITLES[status], "content": {MEDIA_TYPE: {"schema": REF_PROBLEM}}}
+        for status in _error_statuses(address)
+    }
 
 
 REF_PROBLEM = {"$ref": REF.format(name="Problem")}
@@ -178,8 +188,10 @@ def _error_statuses(address: "Address") -> list[int]:
         statuses |= {400, 408, 413, 415}
     if address.method != "GET" and address.endpoint.guard is not guards.board_reader:
         statuses |= {403, 404, 409, 429}
-    if address.path == "/api/v1/verify":
+    if address.path == "/api/v1/verify" or address.endpoint.answer_type is Live:
         statuses |= {429}
+    if address.path.endswith("/live"):
+        statuses |= {426}
     if "/dead-letters" in address.path:
         # A server without Kafka.
         statuses |= {409}

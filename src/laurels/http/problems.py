@@ -3,7 +3,7 @@
 import msgspec
 from starlette.responses import Response
 
-from laurels.errors import OUTSIDE, LaurelsError, TooMany, Unauthenticated, Unavailable, WrongMethod
+from laurels.errors import OUTSIDE, LaurelsError, TooMany, Unauthenticated, Unavailable, UpgradeRequired, WrongMethod
 from laurels.http.answers import Problem
 
 MEDIA_TYPE = "application/problem+json"
@@ -30,6 +30,8 @@ def problem_response(error: LaurelsError) -> Response:
         headers["Retry-After"] = str(error.retry_after_s)
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, UpgradeRequired):
+        headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
     if isinstance(error, WrongMethod):
         headers["Allow"] = ", ".join(error.allowed)
     return Response(msgspec.json.encode(problem), problem.status, headers, MEDIA_TYPE)

@@ -1,14 +1,23 @@
-"""uvicorn's HTTP protocol with two bounds that it lacks: how large the head of a request may be, and how long it may
-take to arrive. The body's bounds are in call.py.
+"""uvicorn's protocols with bounds that they lack: how large the head of a request may be, how long it may take to
+arrive, and how much may wait for one who does not read it. The body's bounds are in call.py.
+
+Both put `abort` into the state of a scope: it ends a connection whose other side takes nothing any more.
 """
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
 
 HEAD_BYTES = 64 * 1024
 HEAD_TIMEOUT_S = 30.0
+# Nothing is expected from those who look at a board.
+SOCKET_MESSAGE_BYTES = 4096
+# The system would keep megabytes for one who does not read.
+SOCKET_BUFFER_BYTES = 128 * 1024
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -42,6 +51,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._head_bytes = 0
         self._stop_waiting()
+        self.scope["state"]["abort"] = self.transport.abort
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -62,3 +72,15 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.write(answer)
             self.transport.close()
+
+
+class BoundedSocket(WebSocketsSansIOProtocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if (connection := transport.get_extra_info("socket")) is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if hasattr(self, "scope"):
+            self.scope["state"]["abort"] = self.transport.abort

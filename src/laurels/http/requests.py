@@ -321,6 +321,21 @@ class AroundQuery(SelectionQuery):
     below: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 4
 
 
+class LiveQuery(AroundQuery):
+    limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES, description="How many of the best.")] = 10
+    user_id: Annotated[UserId, Meta(description="Show this user and their neighbours, too.")] | None = None
+    after: (
+        Annotated[
+            str,
+            Meta(
+                max_length=100,
+                description="The ids of the last frames of each view, with a comma between them: go on there.",
+            ),
+        ]
+        | None
+    ) = None
+
+
 class DistributionQuery(SelectionQuery):
     buckets: Annotated[int, Meta(ge=1, le=limits.BUCKETS)] = 20
 

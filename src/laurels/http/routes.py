@@ -16,6 +16,7 @@ from laurels.http.handlers import (
     access,
     boards,
     dead_letters,
+    live,
     moderation,
     operating,
     people,
@@ -71,6 +72,8 @@ ADDRESSES = [
         "Ranks", "POST", BOARD + "/ranks", guards.board_reader, reads.post_ranks, body_bytes=limits.RANKS_BODY_BYTES
     ),
     address("Ranks", "GET", BOARD + "/distribution", guards.board_reader, reads.get_distribution),
+    address("Live", "GET", BOARD + "/live", guards.board_reader, live.get_live),
+    address("Live", "GET", BOARD + "/stream", guards.board_reader, live.get_stream),
     address("Ranks", "GET", "/api/v1/users/{userId}/scores", guards.key, reads.get_user_scores),
     address("Scores", "DELETE", USER, guards.board_writer, scores.delete_user),
     address("Scores", "GET", USER + "/history", guards.board_pod_reader, reads.get_history),

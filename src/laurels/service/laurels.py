@@ -25,6 +25,7 @@ from laurels.service.ingest.intake import Intake
 from laurels.service.ingest.schemas import Schemas
 from laurels.service.ingest.topics import Topics
 from laurels.service.jobs import Jobs
+from laurels.service.live import LiveHub
 from laurels.service.moderation import Moderation
 from laurels.service.people import People
 from laurels.service.publisher import Publisher
@@ -47,6 +48,9 @@ LOOK_AT = 20
 # A server that died keeps a job from the others for so long.
 JOBS_LEASE_MS = 10_000
 ALERT_PERCENT = 5
+LIVE_TICK_MS = 100
+MAX_LIVE = 20_000
+MAX_LIVE_PER_KEY = 10_000
 
 
 class Ingest(NamedTuple):
@@ -80,6 +84,9 @@ class Laurels:
         repair_interval_ms: int,
         jobs_interval_ms: int,
         jobs_lease_ms: int = JOBS_LEASE_MS,
+        live_tick_ms: int = LIVE_TICK_MS,
+        max_live: int = MAX_LIVE,
+        max_live_per_key: int = MAX_LIVE_PER_KEY,
     ) -> None:
         # Only a ledger that others may write to, too, can answer for an index that is away from it.
         shared = ledger.ranks is not None
@@ -110,6 +117,16 @@ class Laurels:
         self.erasures = Erasures(ledger, index, self._follower, self.boards, self.people, clock)
         source = RankSource(ledger, index, self._healer)
         self.reads = Reads(ledger, source, self._follower, self.boards, self.seasons, clock)
+        self.live = LiveHub(
+            self.reads,
+            self.boards,
+            self.people,
+            feed,
+            clock,
+            tick_ms=live_tick_ms,
+            max_subscriptions=max_live,
+            max_per_key=max_live_per_key,
+        )
         self._sender = sender
         self.webhooks = Webhooks(ledger.outbox, sender, clock)
         retention = Retention(ledger, self.boards, clock)
@@ -180,6 +197,7 @@ class Laurels:
 
     async def close(self) -> None:
         """Finish what was taken, refuse what is new."""
+        await self.live.close()
         if self._consumer is not None:
             await self._consumer.close()
         await self.jobs.close()

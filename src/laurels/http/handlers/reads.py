@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from laurels.core.instants import to_datetime
 from laurels.errors import NotFound
@@ -27,6 +26,7 @@ from laurels.http.answers import (
 )
 from laurels.http.call import Call, Encoded
 from laurels.http.decode import decode_cursor, encode_cursor
+from laurels.http.entries import read_selection, show_entry
 from laurels.http.requests import (
     AroundQuery,
     DistributionQuery,
@@ -38,8 +38,7 @@ from laurels.http.requests import (
     UserScoresQuery,
 )
 from laurels.ports import Place, Role
-from laurels.service.people import NOBODY, Named
-from laurels.service.reads import Selection
+from laurels.service.people import NOBODY
 
 # Pages of `top` are kept as bytes up to the one field that is new each time, which is the last.
 RETRIEVED_AT = b',"retrievedAt":'
@@ -48,7 +47,7 @@ RETRIEVED_AT = b',"retrievedAt":'
 async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
     """The best users, from an offset on"""
     board = call.board
-    selection, offset, limit = _selection(call.query), call.query.offset, call.query.limit
+    selection, offset, limit = read_selection(call.query), call.query.offset, call.query.limit
     revision: Hashable | None
     target, revision = await call.laurels.reads.revision(board, selection)
     key = (target[1], selection.style, offset, limit)
@@ -70,7 +69,7 @@ async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
 async def get_rank(call: Call[SelectionQuery, None]) -> RankAnswer:
     """A user's rank, score and percentile"""
     board = call.board
-    found = call.show(await call.laurels.reads.rank(board, _selection(call.query), call.user_id))
+    found = call.show(await call.laurels.reads.rank(board, read_selection(call.query), call.user_id))
     return RankAnswer(
         uuid=board.uuid,
         **call.told_of,
@@ -87,7 +86,9 @@ async def get_around(call: Call[AroundQuery, None]) -> AroundAnswer:
     """A user's own row and its neighbours, in order"""
     board = call.board
     query = call.query
-    page = call.show(await call.laurels.reads.around(board, _selection(query), call.user_id, query.above, query.below))
+    page = call.show(
+        await call.laurels.reads.around(board, read_selection(query), call.user_id, query.above, query.below)
+    )
     return AroundAnswer(
         uuid=board.uuid, **call.told_of, users=await _entries(call, page.places), total_users=page.total
     )
@@ -100,7 +101,7 @@ async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
     the same style.
     """
     board = call.board
-    friends, missing = call.show(await call.laurels.reads.ranks(board, _selection(call.query), call.body.user_ids))
+    friends, missing = call.show(await call.laurels.reads.ranks(board, read_selection(call.query), call.body.user_ids))
     entries = await _entries(call, [friend.place for friend in friends])
     return RanksAnswer(
         uuid=board.uuid,
@@ -120,7 +121,7 @@ async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionA
     be told apart give fewer buckets than asked for.
     """
     board = call.board
-    spread = call.show(await call.laurels.reads.distribution(board, _selection(call.query), call.query.buckets))
+    spread = call.show(await call.laurels.reads.distribution(board, read_selection(call.query), call.query.buckets))
     return DistributionAnswer(
         uuid=board.uuid,
         **call.told_of,
@@ -210,25 +211,10 @@ async def get_user_scores(call: Call[UserScoresQuery, None]) -> UserScoresAnswer
     )
 
 
-def _selection(query: SelectionQuery) -> Selection:
-    return Selection(query.window, query.period, query.segment, query.ranking, query.viewer)
-
-
 async def _entries(call: Call[Any, Any], places: Sequence[Place]) -> list[Entry]:
     """Places as they are shown, with names: from the cache, or one query for all of them."""
     names = await call.laurels.people.names(call.board.pod_id, [place.user_id for place in places])
-    return [_entry(place, names.get(place.user_id, NOBODY)) for place in places]
-
-
-def _entry(place: Place, named: Named) -> Entry:
-    return Entry(
-        user_id=place.user_id,
-        rank=place.rank,
-        score=place.score,
-        timestamp=to_datetime(place.achieved_at),
-        display_name=named.display_name or UNSET,
-        avatar_url=named.avatar_url or UNSET,
-    )
+    return [show_entry(place, names.get(place.user_id, NOBODY)) for place in places]
 
 
 def _metadata(text: str | None) -> dict[str, Any] | None:

@@ -1,0 +1,128 @@
+"""Live subscriptions over a WebSocket or as server-sent events: the same frames, each in its wrapping."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from laurels.errors import OUTSIDE, LaurelsError, Unavailable
+from laurels.http.live_frames import HEARTBEAT, EncodedFrame, ProblemFrame, encode_frame, event_of
+from laurels.http.problems import problem_of
+from laurels.service.live import LiveHub, Subscription
+
+# What a browser may offer: it can't send headers of its own with a WebSocket.
+PROTOCOL = "laurels.v1"
+KEY_PROTOCOL = "laurels.key."
+
+# A WebSocket that a problem ends is closed with this number and the problem's status.
+CLOSE = 4000
+# The server stops, and another one, or the same, will be there in a moment.
+CLOSE_RESTART = 1012
+
+_BEAT = EncodedFrame(HEARTBEAT.decode(), b": alive\n\n" + event_of("heartbeat", HEARTBEAT))
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    # Proxies such as nginx would keep frames back.
+    (b"x-accel-buffering", b"no"),
+]
+RETRY = b"retry: 1000\n\n"
+
+
+class Live:
+    """An answer that goes on: frames for as long as both sides are there."""
+
+    def __init__(self, hub: LiveHub, subscription: Subscription) -> None:
+        self._hub = hub
+        self._subscription = subscription
+
+    async def run(self, receive: Receive, send: Callable[[EncodedFrame, str], Awaitable[None]]) -> LaurelsError | None:
+        """Send frames until it is over; gives the reason, None: the other side has left.
+
+        `send` gets each with the position that is reached with it.
+        """
+        subscription = self._subscription
+        leaving = asyncio.create_task(_until_gone(receive), name="wait for a subscriber to leave")
+        leaving.add_done_callback(lambda _: subscription.wake())
+        try:
+            # Whoever is cut off while something is sent is gone.
+            with contextlib.suppress(OSError):
+                while not leaving.done():
+                    for frame in subscription.take():
+                        await self._send(send, encode_frame(frame))
+                    if subscription.wants_heartbeat:
+                        subscription.wants_heartbeat = False
+                        await self._send(send, _BEAT)
+                    if subscription.ended is not None:
+                        return subscription.ended
+                    await subscription.wait()
+            return None
+        finally:
+            leaving.cancel()
+            self._hub.leave(subscription)
+
+    async def _send(self, send: Callable[[EncodedFrame, str], Awaitable[None]], encoded: EncodedFrame) -> None:
+        self._subscription.sending_since = time.monotonic()
+        await send(encoded, self._subscription.position)
+        self._subscription.sending_since = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As the response to an HTTP request: a stream of events."""
+        await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+        if scope["method"] == "HEAD":
+            self._hub.leave(self._subscription)
+            await send({"type": "http.response.body", "body": b""})
+            return
+
+        async def send_body(body: bytes, *, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+
+        async def send_event(encoded: EncodedFrame, position: str) -> None:
+            await send_body(b"id: %b\n%b" % (position.encode(), encoded.event))
+
+        try:
+            await send_body(RETRY)
+        except BaseException:
+            self._hub.leave(self._subscription)
+            raise
+        error = await self.run(receive, send_event)
+        body = b"" if error is None else event_of("problem", msgspec.json.encode(_problem(error)))
+        await send_body(body, more=False)
+
+
+async def serve_socket(scope: Scope, receive: Receive, send: Send, open_live: Callable[[], Awaitable[Live]]) -> None:
+    """Serve a WebSocket. Why it ends is said in a frame and in the close code, for browsers show nothing else."""
+    await receive()
+    await send({"type": "websocket.accept", "subprotocol": PROTOCOL if PROTOCOL in scope["subprotocols"] else None})
+
+    async def send_text(encoded: EncodedFrame, position: str) -> None:
+        del position  # it is in the frames
+        await send({"type": "websocket.send", "text": encoded.text})
+
+    try:
+        error = await (await open_live()).run(receive, send_text)
+    except LaurelsError as refused:
+        error = refused
+    if error is None:
+        return
+    code = CLOSE_RESTART if isinstance(error, Unavailable) and error.code == "stopping" else CLOSE + _status(error)
+    with contextlib.suppress(OSError):
+        await send({"type": "websocket.send", "text": msgspec.json.encode(_problem(error)).decode()})
+        await send({"type": "websocket.close", "code": code, "reason": error.code})
+
+
+def _problem(error: LaurelsError) -> ProblemFrame:
+    return ProblemFrame(problem=problem_of(error))
+
+
+def _status(error: LaurelsError) -> int:
+    return OUTSIDE[type(error)].http_status
+
+
+async def _until_gone(receive: Receive) -> None:
+    """What subscribers say is not listened to, until they leave."""
+    while not (await receive())["type"].endswith(".disconnect"):
+        pass

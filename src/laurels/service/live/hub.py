@@ -1,0 +1,380 @@
+"""Shows boards as they change to all who look, from this server's own reads.
+
+Each board that is looked at has a watch. It looks when the feed says that a ranking changed, and now and then without
+that, for hints may be lost; and not again before the next tick. Nothing is queued for anybody: a subscriber takes what
+leads from the frame it had to the present one, when it can take it. So one who is slow skips ahead, and one who takes
+nothing at all is cut off.
+"""
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+import structlog
+
+from laurels.errors import LaurelsError, NotFound, TooMany, Unavailable
+from laurels.metrics import LIVE_CUT_OFF, LIVE_FRAMES, LIVE_SUBSCRIPTIONS
+from laurels.ports import Clock, Feed, Page
+from laurels.service.boards import Boards
+from laurels.service.live.view import Facts, Frame, Look, LookTop, Shown, State, View
+from laurels.service.people import NOBODY, People
+from laurels.service.rank_source import Shown as Read
+from laurels.service.reads import Reads
+
+log = structlog.get_logger()
+
+# What nobody told of is seen within this time.
+LOOK_S = 0.5
+# So many views of a board are read at once.
+AT_ONCE = 64
+SWEEP_S = 1.0
+HEARTBEAT_S = 15.0
+# One who takes nothing for so long is cut off.
+SLOW_S = 10.0
+# A view that nobody looks at is kept for those who come back.
+PAUSED_S = 60.0
+PAUSED_ROWS = 100_000
+# How many rows all views together may show.
+VIEW_ROWS = 1_000_000
+
+
+class Audience:
+    """Who looks, and by which right. `check` raises once they may not any more; `cut` ends their connection."""
+
+    def __init__(self, key_id: str, check: Callable[[], None], cut: Callable[[], None]) -> None:
+        self.key_id = key_id
+        self.check = check
+        self.cut = cut
+
+
+class Subscription:
+    """What one connection looks at. `take`, send, `wait`, until `ended` says why it is over."""
+
+    def __init__(self, audience: Audience, looks: Sequence[Look]) -> None:
+        self.audience = audience
+        self.looks = looks
+        self._views: list[View] = []
+        self._seen: list[int | None] = []
+        self._wake = asyncio.Event()
+        self.wants_heartbeat = False
+        # Since when a frame has been on its way out.
+        self.sending_since: float | None = None
+        self.ended: LaurelsError | None = None
+
+    def begin(self, views: list[View], after: str | None) -> None:
+        positions = dict(_positions(after))
+        self._views = views
+        self._seen = [positions.get(view.id) for view in views]
+
+    def take(self) -> Iterator[Frame]:
+        """All that leads to the present, one by one; what is taken next begins there."""
+        for number, view in enumerate(self._views):
+            for frame in view.after(self._seen[number]):
+                self._seen[number] = frame.sequence
+                yield frame
+
+    @property
+    def position(self) -> str:
+        """Where to go on after a break: see `LiveHub.subscribe`."""
+        return ",".join(f"{view.id}-{seen}" for view, seen in zip(self._views, self._seen, strict=True))
+
+    async def wait(self) -> None:
+        await self._wake.wait()
+        self._wake.clear()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def end(self, error: LaurelsError) -> None:
+        self.ended = self.ended or error
+        self._wake.set()
+
+
+class LiveHub:
+    def __init__(
+        self,
+        reads: Reads,
+        boards: Boards,
+        people: People,
+        feed: Feed,
+        clock: Clock,
+        *,
+        tick_ms: int,
+        max_subscriptions: int,
+        max_per_key: int,
+    ) -> None:
+        self._reads = reads
+        self._boards = boards
+        self._people = people
+        self._feed = feed
+        self._clock = clock
+        self.tick_s = tick_ms / 1000
+        self._max = max_subscriptions
+        self._max_per_key = max_per_key
+        self._subscriptions: set[Subscription] = set()
+        self._per_key: Counter[str] = Counter()
+        self._watches: dict[int, _Watch] = {}
+        self._rows = 0
+        # Oldest first, each with the time when its last subscriber left.
+        self._paused: OrderedDict[Look, tuple[float, View]] = OrderedDict()
+        self._sweeping: asyncio.Task[None] | None = None
+        self._ended: LaurelsError | None = None
+
+    async def subscribe(self, audience: Audience, looks: Sequence[Look], after: str | None) -> Subscription:
+        """Look at one board in some ways.
+
+        `after`: the position of a subscription before, here or elsewhere; what was seen then is not sent again.
+        """
+        if self._ended is not None:
+            raise self._ended
+        self._need_room(audience, looks)
+        # Counted before anything is awaited, so that many at once don't slip through.
+        subscription = Subscription(audience, looks)
+        self._subscriptions.add(subscription)
+        self._per_key[audience.key_id] += 1
+        if self._sweeping is None:
+            self._sweeping = asyncio.create_task(self._sweep(), name="live hub")
+        try:
+            subscription.begin([await self._join(look, subscription) for look in looks], after)
+        except BaseException:
+            self.leave(subscription)
+            raise
+        return subscription
+
+    def leave(self, subscription: Subscription) -> None:
+        """Idempotent."""
+        if subscription not in self._subscriptions:
+            return
+        self._subscriptions.discard(subscription)
+        self._per_key[subscription.audience.key_id] -= 1
+        if not self._per_key[subscription.audience.key_id]:
+            del self._per_key[subscription.audience.key_id]
+        for look in subscription.looks:
+            if (watch := self._watches.get(look.board_id)) is not None:
+                watch.leave(look, subscription)
+
+    def end(self, error: LaurelsError) -> None:
+        """The server stops: everybody is told, and nobody new is taken."""
+        self._ended = error
+        for subscription in self._subscriptions:
+            subscription.end(error)
+
+    async def close(self) -> None:
+        self.end(Unavailable("stopping", "The server is shutting down."))
+        tasks = [watch.task for watch in self._watches.values()] + ([self._sweeping] if self._sweeping else [])
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _join(self, look: Look, subscription: Subscription) -> View:
+        watch = self._watches.get(look.board_id)
+        if watch is None:
+            watch = self._watches[look.board_id] = _Watch(self, look.board_id)
+        return await watch.join(look, subscription)
+
+    def _need_room(self, audience: Audience, looks: Sequence[Look]) -> None:
+        new_rows = sum(look.size for look in looks)
+        if len(self._subscriptions) >= self._max or self._rows + new_rows > VIEW_ROWS:
+            raise TooMany("too_many_subscriptions", "This server has as many subscriptions as it takes.")
+        if self._per_key[audience.key_id] >= self._max_per_key:
+            whose = "without a key" if not audience.key_id else "with this key"
+            raise TooMany("too_many_subscriptions", f"{self._max_per_key} subscriptions {whose} are as many as may be.")
+
+    # For watches
+
+    def resume(self, look: Look) -> View | None:
+        """A view that somebody looked at a moment ago."""
+        self._rows += look.size
+        paused = self._paused.pop(look, None)
+        return None if paused is None else paused[1]
+
+    def pause(self, look: Look, view: View | None) -> None:
+        self._rows -= look.size
+        if view is not None:
+            self._paused[look] = (time.monotonic(), view)
+
+    def forget(self, board_id: int) -> None:
+        del self._watches[board_id]
+
+    async def read(self, look: Look, known: Hashable | None) -> tuple[Hashable | None, State] | None:
+        """What there is to see, and a mark that is the same until it changes; None: it is the one that is known."""
+        board = self._boards.by_id(look.board_id)
+        target, revision = await self._reads.revision(board, look.selection)
+        now = self._clock.now_us()
+        facts = Facts.of(board, target[0], now)
+        mark = None if revision is None else (facts, revision, self._people.revision)
+        if mark is not None and mark == known:
+            return None
+        try:
+            read: Read[Page]
+            if isinstance(look, LookTop):
+                read = await self._reads.top(board, look.selection, 0, look.limit, target)
+            else:
+                read = await self._reads.around(board, look.selection, look.user_id, look.above, look.below)
+        except NotFound as error:
+            if error.code not in {"user_not_found", "user_not_ranked"}:
+                raise
+            everybody = await self._reads.top(board, look.selection, 0, 1, target)
+            return mark, State(facts, [], everybody.value.total, everybody.degraded)
+        page, period = read.value, read.period
+        assert period is not None, "reads of ranks say which period they are of"
+        if period != target[0]:
+            facts, mark = Facts.of(self._boards.by_id(board.id), period, now), None
+        names = await self._people.names(board.pod_id, [place.user_id for place in page.places])
+        users = [Shown(place, names.get(place.user_id, NOBODY)) for place in page.places]
+        return mark, State(facts, users, page.total, read.degraded)
+
+    def subscribe_feed(self, period_id: int, hear: Callable[[str | None], None]) -> Callable[[], None]:
+        return self._feed.subscribe(f"ranking/{period_id}", hear)
+
+    async def _sweep(self) -> None:
+        beat_at = time.monotonic() + HEARTBEAT_S
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now = time.monotonic()
+            beats = now >= beat_at
+            if beats:
+                beat_at = now + HEARTBEAT_S
+            LIVE_SUBSCRIPTIONS.set(len(self._subscriptions))
+            for number, subscription in enumerate(list(self._subscriptions)):
+                self._look_after(subscription, now, beats=beats)
+                if number % 1000 == 999:
+                    await asyncio.sleep(0)
+            self._prune(now)
+
+    def _look_after(self, subscription: Subscription, now: float, *, beats: bool) -> None:
+        since = subscription.sending_since
+        if since is not None and now - since > SLOW_S:
+            LIVE_CUT_OFF.inc()
+            subscription.audience.cut()
+            return
+        try:
+            subscription.audience.check()
+        except LaurelsError as error:
+            subscription.end(error)
+        if beats:
+            subscription.wants_heartbeat = True
+            subscription.wake()
+
+    def _prune(self, now: float) -> None:
+        rows = sum(view.size for _, view in self._paused.values())
+        while self._paused:
+            since, view = next(iter(self._paused.values()))
+            if now - since < PAUSED_S and rows <= PAUSED_ROWS:
+                return
+            rows -= view.size
+            self._paused.popitem(last=False)
+
+
+class _Viewed:
+    """A view with those who look at it. One read of it at a time."""
+
+    def __init__(self) -> None:
+        self.view: View | None = None
+        self.mark: Hashable | None = None
+        self.subscriptions: set[Subscription] = set()
+        self.reading = asyncio.Lock()
+
+
+class _Watch:
+    """Looks after all views of one board, for as long as somebody looks at one."""
+
+    def __init__(self, hub: LiveHub, board_id: int) -> None:
+        self._hub = hub
+        self._board_id = board_id
+        self._viewed: dict[Look, _Viewed] = {}
+        self._hint = asyncio.Event()
+        # By period: what ends hearing of it.
+        self._hearing: dict[int, Callable[[], None]] = {}
+        self.task = asyncio.create_task(self._run(), name=f"watch board {board_id}")
+
+    async def join(self, look: Look, subscription: Subscription) -> View:
+        viewed = self._viewed.get(look)
+        if viewed is None:
+            viewed = self._viewed[look] = _Viewed()
+            viewed.view = self._hub.resume(look)
+            self._hint.set()
+        viewed.subscriptions.add(subscription)
+        if viewed.view is None or viewed.mark is None:
+            # New, or not looked after for a while: as it is now, for what is shown first must not be old.
+            await self._refresh(look, viewed)
+        assert viewed.view is not None, "a read gives a view or raises"
+        return viewed.view
+
+    def leave(self, look: Look, subscription: Subscription) -> None:
+        viewed = self._viewed.get(look)
+        if viewed is None or subscription not in viewed.subscriptions:
+            return
+        viewed.subscriptions.discard(subscription)
+        if not viewed.subscriptions:
+            del self._viewed[look]
+            self._hub.pause(look, viewed.view)
+        if not self._viewed:
+            self.task.cancel()
+            self._hear(set())
+            self._hub.forget(self._board_id)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._hint.wait()
+            except TimeoutError:
+                pass
+            self._hint.clear()
+            began = time.monotonic()
+            looks = list(self._viewed.items())
+            for first in range(0, len(looks), AT_ONCE):
+                await asyncio.gather(*(self._look_again(*each) for each in looks[first : first + AT_ONCE]))
+            self._hear(
+                {
+                    viewed.view.state.facts.period.id
+                    for viewed in self._viewed.values()
+                    if viewed.view is not None and not viewed.view.state.facts.period.is_final
+                }
+            )
+            took = time.monotonic() - began
+            # Half of the time is left to others, however many look.
+            await asyncio.sleep(max(self._hub.tick_s - took, took))
+
+    async def _look_again(self, look: Look, viewed: _Viewed) -> None:
+        try:
+            await self._refresh(look, viewed)
+        except LaurelsError as error:
+            log.debug("live_not_read", board=self._board_id, reason=error.message)
+            # Where trying again is of use, what was shown stays until then.
+            if not error.retryable:
+                for subscription in viewed.subscriptions:
+                    subscription.end(error)
+        except Exception:
+            log.exception("live_not_read", board=self._board_id)
+
+    async def _refresh(self, look: Look, viewed: _Viewed) -> None:
+        async with viewed.reading:
+            read = await self._hub.read(look, viewed.mark if viewed.view is not None else None)
+            if read is None:
+                return
+            viewed.mark, state = read
+            if viewed.view is None:
+                viewed.view = View(look, state)
+            elif viewed.view.advance(state):
+                LIVE_FRAMES.inc()
+                for subscription in viewed.subscriptions:
+                    subscription.wake()
+
+    def _hear(self, period_ids: set[int]) -> None:
+        for period_id in period_ids - set(self._hearing):
+            self._hearing[period_id] = self._hub.subscribe_feed(period_id, lambda _message: self._hint.set())
+        for period_id in set(self._hearing) - period_ids:
+            self._hearing.pop(period_id)()
+
+
+def _positions(after: str | None) -> list[tuple[str, int]]:
+    """What a position says; one that can't be read is none."""
+    found: list[tuple[str, int]] = []
+    for part in (after or "").split(","):
+        view_id, _, sequence = part.partition("-")
+        if sequence.isascii() and sequence.isdigit() and len(sequence) < 16:
+            found.append((view_id, int(sequence)))
+    return found
