@@ -235,6 +235,7 @@ CODES: dict[str, str] = {
     "stopping": "the server is shutting down",
     "ledger_unavailable": "the ledger can't be reached or written",
     "write_timeout": "the write took too long; it may still be stored: repeat it with the same eventId",
+    "unreachable": "the client could not reach the server",
     "address_taken": "the server can't listen on that address",
     "internal": "a fault in Laurels; the log has the details",
 }

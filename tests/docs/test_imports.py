@@ -20,7 +20,8 @@ ALLOWED = {
     "wiring": {"adapters", "config", "ports", "service"},
     "http": {"core", "ports", "errors", "metrics", "service", "http", "__version__"},
     "server": {"config", "errors", "http", "service", "wiring"},
-    "cli": {"cli", "config", "core", "errors", "server", "wiring", "__version__"},
+    "client": {"client", "core", "errors", "http"},
+    "cli": {"cli", "client", "config", "core", "errors", "server", "wiring", "__version__"},
 }
 
 

@@ -8,16 +8,18 @@ import asyncio
 import contextlib
 import socket
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
 from laurels.cli.progress import show_progress
+from laurels.client import Ask, AsyncClient
 from laurels.config import Settings
 from laurels.core.ids import new_secret
-from laurels.errors import OUTSIDE, Invalid, LaurelsError, Unavailable
+from laurels.errors import Invalid, LaurelsError, Unauthenticated, Unavailable
 from laurels.server import Server
 from laurels.wiring import running_server
 
@@ -26,7 +28,7 @@ OWN = "laurels"
 
 
 @contextlib.asynccontextmanager
-async def connect(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+async def connect(settings: Settings) -> AsyncIterator["Peer"]:
     url = settings.url or running_server(settings)
     if url:
         async with _client(url, settings.key or _admin_key(settings)) as client:
@@ -38,10 +40,22 @@ async def connect(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
         raise Unavailable("ledger_unavailable", f"{settings.data_dir} is in use by another laurels command.")
 
 
-class Peer(httpx.AsyncClient):
+class Peer(AsyncClient):
     """A Laurels that a command talks to. `key_option`: how its key is given."""
 
     key_option = "--key or LAURELS_KEY"
+
+    @property
+    def url(self) -> str:
+        return str(self.http.base_url)
+
+    def with_hint(self, error: LaurelsError) -> LaurelsError:
+        """An error, with how a key is given where that is what it wants."""
+        if not isinstance(error, Unauthenticated):
+            return error
+        where = "" if self.http.base_url.host == OWN else f" of {self.url}"
+        hint = f"{error.message} The key{where} is given with {self.key_option}."
+        return Unauthenticated(error.code, hint, field=error.field)
 
 
 def reach_other(url: str, key: str | None) -> Peer:
@@ -53,34 +67,24 @@ def reach_other(url: str, key: str | None) -> Peer:
     return other
 
 
-async def call(client: httpx.AsyncClient, method: str, path: str, *, tries: int = 3, **rest: Any) -> Any:
+async def call(
+    peer: Peer,
+    method: str,
+    path: str,
+    *,
+    tries: int = 3,
+    params: Mapping[str, Any] | None = None,
+    json: Any = None,
+    content: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Any:
     """The answer's JSON. What can be tried again is, a few times; other problems are raised as what they are."""
-    for number in range(tries):
-        try:
-            response = await client.request(method, path, **rest)
-        except httpx.TransportError:
-            if number == tries - 1:
-                raise
-        else:
-            if response.is_success:
-                return response.json()
-            if response.status_code not in {429, 503} or number == tries - 1:
-                raise error_of(response, client)
-        await asyncio.sleep(0.1 * 2**number)
-    raise AssertionError("unreachable")
-
-
-def error_of(response: httpx.Response, client: httpx.AsyncClient) -> LaurelsError:
-    """The error that a problem was made of."""
-    kinds = {outside.http_status: kind for kind, outside in OUTSIDE.items()}
+    body = msgspec.json.encode(json) if json is not None else content
+    sent = ({"Content-Type": "application/json"} if body is not None else {}) | dict(headers or {})
     try:
-        problem = response.json()
-        if response.status_code == 401 and isinstance(client, Peer):
-            where = "" if client.base_url.host == OWN else f" of {client.base_url}"
-            problem["detail"] += f" The key{where} is given with {client.key_option}."
-        return kinds[problem["status"]](problem["code"], problem["detail"], field=problem.get("field"))
-    except (ValueError, KeyError, TypeError):
-        return Unavailable("internal", f"The server answered {response.status_code}: {response.text[:200]}")
+        return await peer.call(Ask(method, path, Any, dict(params or {}), body, sent), tries=tries)
+    except LaurelsError as error:
+        raise peer.with_hint(error) from error
 
 
 def _admin_key(settings: Settings) -> str | None:
@@ -94,12 +98,11 @@ def _admin_key(settings: Settings) -> str | None:
 
 def _client(url: str, key: str | None, transport: httpx.AsyncHTTPTransport | None = None) -> Peer:
     # Without any key there are still the public boards.
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    return Peer(base_url=url, headers=headers, timeout=TIMEOUT_S, transport=transport)
+    return Peer(url, key, timeout_s=TIMEOUT_S, transport=transport)
 
 
 @contextlib.asynccontextmanager
-async def _own_server(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+async def _own_server(settings: Settings) -> AsyncIterator[Peer]:
     if settings.ledger_path is not None and not settings.ledger_path.exists():
         raise Unavailable(
             "ledger_unavailable",

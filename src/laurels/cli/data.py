@@ -13,11 +13,12 @@ import httpx
 import typer
 
 from laurels.cli.admin import AsJson, Key, Url, ask, reach, show
-from laurels.cli.connect import call, connect, error_of, reach_other
+from laurels.cli.connect import call, connect, reach_other
 from laurels.cli.move import Move, report
 from laurels.cli.progress import show_progress
 from laurels.cli.serve import DataDir
 from laurels.cli.transfer import Format, Importer, guess_format, write_events
+from laurels.client.trying import error_of
 from laurels.config import Settings
 from laurels.core.ids import new_key_id
 from laurels.errors import Invalid
@@ -155,11 +156,11 @@ async def _follow(
     async with (
         connect(settings) as client,
         # No limit between two lines: a stretch of users with many events takes its time.
-        client.stream(method, path, timeout=None) as response,
+        client.http.stream(method, path, timeout=None) as response,
     ):
         if not response.is_success:
             await response.aread()
-            raise error_of(response, client)
+            raise client.with_hint(error_of(response))
         with show_progress(title) as advance:
             async for line in response.aiter_lines():
                 last = json.loads(line)

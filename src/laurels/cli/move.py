@@ -8,10 +8,9 @@ import hashlib
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 import typer
 
-from laurels.cli.connect import call
+from laurels.cli.connect import Peer, call
 from laurels.cli.progress import show_progress
 from laurels.errors import Conflict, Invalid, NotFound, Unavailable
 
@@ -30,7 +29,7 @@ PROFILE = ("userId", "displayName", "avatarUrl", "region", "circles")
 
 
 class Move:
-    def __init__(self, source: httpx.AsyncClient, target: httpx.AsyncClient) -> None:
+    def __init__(self, source: Peer, target: Peer) -> None:
         self._source = source
         self._target = target
         self.pods = self.keys = self.people = self.boards = self.accepted = self.duplicates = 0
@@ -222,14 +221,14 @@ def _path(board: dict[str, Any]) -> str:
     return f"/api/v1/leaderboards/{quote(board['UUID'], safe='')}"
 
 
-async def _ledger_id(client: httpx.AsyncClient) -> str:
-    answer = await client.get("/readyz")
+async def _ledger_id(client: Peer) -> str:
+    answer = await client.http.get("/readyz")
     try:
         ledger_id = answer.json()["ledgerId"]
     except (ValueError, KeyError, TypeError):
         ledger_id = None
     if ledger_id is None:
-        raise Unavailable("internal", f"What answers at {client.base_url} is no Laurels that is ready.")
+        raise Unavailable("internal", f"What answers at {client.url} is no Laurels that is ready.")
     return str(ledger_id)
 
 

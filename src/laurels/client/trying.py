@@ -1,0 +1,43 @@
+"""When a call is tried again, and what an answer that is no success means."""
+
+import random
+
+import httpx
+
+from laurels.errors import CODES, OUTSIDE, LaurelsError, Unavailable
+
+TRIES = 6
+TIMEOUT_S = 30.0
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+# 429: more than one's share, 503: not now. Both say when to come back.
+_AGAIN = {429, 503}
+
+
+def pause_before(number: int, response: httpx.Response | None = None) -> float:
+    """How long to wait before try `number` (the first is 0): longer each time, not in step with others."""
+    pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (number - 1)) * random.uniform(0.8, 1.2)  # noqa: S311
+    try:
+        asked = float(response.headers.get("Retry-After", "0")) if response is not None else 0.0
+    except ValueError:
+        asked = 0.0
+    return max(pause, min(asked, LONGEST_PAUSE_S))
+
+
+def may_try_again(response: httpx.Response) -> bool:
+    return response.status_code in _AGAIN
+
+
+def error_of(response: httpx.Response) -> LaurelsError:
+    """The error that a problem was made of."""
+    kinds = {outside.http_status: kind for kind, outside in OUTSIDE.items()}
+    try:
+        problem = response.json()
+        code = problem["code"] if problem["code"] in CODES else "internal"
+        return kinds[problem["status"]](code, problem["detail"], field=problem.get("field"))
+    except (ValueError, KeyError, TypeError):
+        return Unavailable("internal", f"The server answered {response.status_code}: {response.text[:200]}")
+
+
+def unreachable(url: httpx.URL, error: httpx.TransportError) -> LaurelsError:
+    return Unavailable("unreachable", f"{url} can't be reached: {str(error) or type(error).__name__}.")
