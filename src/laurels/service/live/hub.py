@@ -77,7 +77,9 @@ class Subscription:
     @property
     def position(self) -> str:
         """Where to go on after a break: see `LiveHub.subscribe`."""
-        return ",".join(f"{view.id}-{seen}" for view, seen in zip(self._views, self._seen, strict=True))
+        return ",".join(
+            f"{view.id}-{seen}" for view, seen in zip(self._views, self._seen, strict=True) if seen is not None
+        )
 
     async def wait(self) -> None:
         await self._wake.wait()

@@ -1,0 +1,132 @@
+"""The Python client against a real server."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from laurels.client import AsyncClient, Client, Score
+from laurels.client.asks import Ask
+from laurels.errors import Conflict, Invalid, NotFound, Unauthenticated, Unavailable
+from support.calls import NewBoard
+from support.live import seen
+from support.running import ADMIN_KEY, RunningServer, free_port
+
+
+@pytest.fixture
+def board(new_board: NewBoard) -> str:
+    return new_board(rule="increment", public=True)
+
+
+class Forgetful(httpx.HTTPTransport):
+    """The server gets the request, and its answer is lost, so many times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+        self.lost = 0
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = super().handle_request(request)
+        if self.lost < self.times:
+            response.read()
+            self.lost += 1
+            raise httpx.ReadTimeout("lost", request=request)
+        return response
+
+
+def test_an_answer_that_is_lost_counts_once(server: RunningServer, board: str) -> None:
+    transport = Forgetful(2)
+    with Client(server.url, ADMIN_KEY, transport=transport) as client:
+        answer = client.submit(board, "ada", 5)
+        assert (transport.lost, answer.score, answer.duplicate) == (2, 5, True)
+        transport.lost = 0
+        results = client.submit_many(board, [Score("ada", 2), Score("bob", 3, metadata={"map": 1})])
+        assert [(result.user_id, result.score, result.status) for result in results] == [
+            ("ada", 7, "duplicate"),
+            ("bob", 3, "duplicate"),
+        ]
+        transport.lost = 0
+        made = client.create_board("Lost and found", podId="default")
+        assert (transport.lost, client.board(made.uuid).name) == (2, "Lost and found")
+        assert [event.score for event in client.each_event(board, "ada")] == [2, 5]
+
+
+def test_a_server_that_comes_back_is_waited_for(tmp_path: Path) -> None:
+    with RunningServer(tmp_path) as server, Client(server.url, ADMIN_KEY, tries=12) as client:
+        assert client.submit("default", "ada", 1).score == 1
+        server.kill()
+        starting = threading.Timer(0.5, server.start)
+        starting.start()
+        assert client.submit("default", "ada", 1).score == 2
+        starting.join()
+    with Client(f"http://127.0.0.1:{free_port()}", tries=2) as nobody, pytest.raises(Unavailable) as error:
+        nobody.top("default")
+    assert error.value.code == "unreachable"
+
+
+def test_what_is_refused_is_an_error_of_its_kind(server: RunningServer, board: str) -> None:
+    with Client(server.url, ADMIN_KEY) as client, Client(server.url) as stranger:
+        with pytest.raises(NotFound) as error:
+            client.rank(board, "nobody")
+        assert (error.value.code, error.value.field) == ("user_not_found", "userId")
+        with pytest.raises(Invalid):
+            client.top(board, limit=5000)
+        client.submit(board, "ada", 5, event_id="one")
+        with pytest.raises(Conflict):
+            client.submit(board, "ada", 6, event_id="one")
+        with pytest.raises(Unauthenticated):
+            stranger.submit(board, "ada", 1)
+        assert stranger.rank(board, "ada").rank == 1
+
+
+def test_every_read_comes_back_as_its_type(server: RunningServer, board: str) -> None:
+    user = f"eve/{board}"
+    with Client(server.url, ADMIN_KEY) as client:
+        scores = [Score(f"u{number:04}", number) for number in range(1500)] + [Score(user, 2000, region="kr")]
+        assert {result.status for result in client.submit_many(board, scores)} == {"accepted"}
+        assert len(list(client.each_entry(board))) == 1501
+        assert client.top(board, 1).users[0].user_id == user
+        assert [entry.rank for entry in client.around(board, "u0007", above=1, below=0).users] == [1493, 1494]
+        friends = client.ranks(board, [user, "u0001", "nobody"])
+        assert ([friend.position for friend in friends.users], friends.missing) == ([1, 2], ["nobody"])
+        assert sum(bucket.count for bucket in client.distribution(board, 7).buckets) == 1501
+        assert client.set_profiles([{"userId": user, "displayName": "Eve"}], pod_id="default").changed == 1
+        assert client.profile(user, pod_id="default").display_name == "Eve"
+        assert [score.score for score in client.user_scores(user, pod_id="default").scores] == [2000]
+        assert client.user_results(user, pod_id="default").results == []
+        assert client.change_board(board, name="Renamed").name == "Renamed"
+        assert [period.window for period in client.each_period(board)] == ["all"]
+        assert board in {each.uuid for each in client.each_board(pod_id="default", limit=2)}
+        assert client.call(Ask("GET", "/healthz", dict)) == {"status": "ok"}
+
+
+def test_a_board_is_followed(server: RunningServer, board: str) -> None:
+    with Client(server.url, ADMIN_KEY) as client:
+        client.submit(board, "ada", 5)
+        live = client.live(board, 3, user_id="bob")
+        view = next(live)
+        assert (seen(view.users), view.around) == ((("ada", 1, 5),), [])
+        view = next(live)
+        client.submit(board, "bob", 9)
+        for view in live:
+            if view.around:
+                break
+        assert seen(view.users) == seen(view.around) == (("bob", 1, 9), ("ada", 2, 5))
+        with pytest.raises(NotFound):
+            next(client.live("nowhere"))
+
+
+def test_the_same_with_await(server: RunningServer, board: str) -> None:
+    async def story() -> None:
+        async with AsyncClient(server.url, ADMIN_KEY) as client:
+            answers = await asyncio.gather(*(client.submit(board, "ada", 1) for _ in range(50)))
+            assert max(answer.score or 0 for answer in answers) == 50
+            assert [entry.user_id async for entry in client.each_entry(board)] == ["ada"]
+            async for view in client.live(board):
+                assert (view.total_users, view.board is not None and view.board.name) == (1, "A board")
+                break
+
+    asyncio.run(story())
