@@ -1,5 +1,6 @@
 """Players: their profiles, the segments that they are in, and who is hidden."""
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
 
@@ -23,6 +24,17 @@ class Hidden(IntEnum):
     NO = 0
     YES = 1
     SHADOW = 2
+
+
+def name_key(name: str | None) -> str | None:
+    """A name as it is searched for: whatever its case, and however its letters were composed."""
+    return None if name is None else unicodedata.normalize("NFKC", name).casefold()
+
+
+def name_range(beginning: str) -> tuple[str, str]:
+    """Between which keys the names are that begin so: from the first on, and before the second."""
+    key = name_key(beginning) or ""
+    return key, key + "\U0010ffff"
 
 
 class Profile(Struct, frozen=True):

@@ -139,6 +139,14 @@ class RanksAnswer(Answer):
     missing: list[str]
 
 
+class SearchAnswer(Answer):
+    uuid: str = field(name="UUID")
+    window: str
+    period: str
+    segment: str
+    users: Annotated[list[Entry], Meta(description="Those who are ranked, best first.")]
+
+
 class Bucket(Answer):
     from_: float = field(name="from")
     to: float

@@ -336,6 +336,11 @@ class LiveQuery(AroundQuery):
     ) = None
 
 
+class SearchQuery(SelectionQuery):
+    q: Annotated[str, Meta(max_length=limits.USER_ID_CHARS, description="A user id, or how a name begins.")] = ""
+    limit: Annotated[int, Meta(ge=1, le=limits.FOUND_USERS)] = 10
+
+
 class DistributionQuery(SelectionQuery):
     buckets: Annotated[int, Meta(ge=1, le=limits.BUCKETS)] = 20
 

@@ -4,7 +4,7 @@ import html
 from typing import NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp
 
 from laurels.core import limits
@@ -27,6 +27,7 @@ from laurels.http.handlers import (
     short,
 )
 from laurels.http.openapi import build_openapi
+from laurels.http.web_files import web_addresses
 from laurels.service.laurels import Laurels
 
 BOARD = "/api/v1/leaderboards/{UUID}"
@@ -71,6 +72,7 @@ ADDRESSES = [
     address(
         "Ranks", "POST", BOARD + "/ranks", guards.board_reader, reads.post_ranks, body_bytes=limits.RANKS_BODY_BYTES
     ),
+    address("Ranks", "GET", BOARD + "/search", guards.board_reader, reads.get_search),
     address("Ranks", "GET", BOARD + "/distribution", guards.board_reader, reads.get_distribution),
     address("Live", "GET", BOARD + "/live", guards.board_reader, live.get_live),
     address("Live", "GET", BOARD + "/stream", guards.board_reader, live.get_stream),
@@ -162,7 +164,9 @@ def build_app(laurels: Laurels, lifespan: Lifespan | None = None, *, probes_only
     """`probes_only`: whether it is alive and ready, and its metrics; nothing else."""
     served = [each for each in ADDRESSES if not probes_only or each.endpoint.guard is guards.anyone]
     calls = [(address.method, address.path, address.endpoint) for address in served]
-    return Application(laurels, calls if probes_only else [*calls, *_documents(build_openapi(ADDRESSES))], lifespan)
+    return Application(
+        laurels, calls if probes_only else [*calls, *_documents(build_openapi(ADDRESSES)), *web_addresses()], lifespan
+    )
 
 
 def _documents(openapi: bytes) -> list[tuple[str, str, Answerer]]:
@@ -176,8 +180,4 @@ def _documents(openapi: bytes) -> list[tuple[str, str, Answerer]]:
         address = html.escape(f"{request.url.scheme}://{request.url.netloc}")
         return HTMLResponse(docs.replace("{{address}}", address))
 
-    async def get_root(request: Request) -> Response:
-        del request
-        return RedirectResponse("/docs")
-
-    return [("GET", "/openapi.json", get_openapi), ("GET", "/docs", get_docs), ("GET", "/", get_root)]
+    return [("GET", "/openapi.json", get_openapi), ("GET", "/docs", get_docs)]

@@ -70,6 +70,9 @@ class People(Protocol):
     async def has_names(self, pod_id: str) -> bool:
         """Whether any profile of a pod has a name or a picture."""
 
+    async def users_named(self, pod_id: str, beginning: str, limit: int) -> list[str]:
+        """Users whose name begins so, whatever its case, by name."""
+
     async def change_profiles(self, pod_id: str, changes: Sequence[ProfileChange], at: int) -> list[Row]:
         """Change or make profiles, and move their users in every open period, all at once; gives the rows of those.
 

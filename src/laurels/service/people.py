@@ -116,6 +116,10 @@ class People:
             raise asked.exception() or AssertionError
         return otherwise
 
+    async def search(self, pod_id: str, text: str, limit: int) -> list[str]:
+        """Who may be meant: the user with that id, and those whose name begins so."""
+        return [text, *await self._ledger.people.users_named(pod_id, text, limit)]
+
     async def profile(self, pod_id: str, user_id: str) -> Profile:
         found = await self._ledger.people.profiles(pod_id, [user_id])
         if not found:

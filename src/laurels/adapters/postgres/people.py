@@ -22,7 +22,7 @@ from laurels.adapters.sql_ledger import (
     with_hides,
 )
 from laurels.core.board import Board
-from laurels.core.people import Hidden, Profile, ProfileChange
+from laurels.core.people import Hidden, Profile, ProfileChange, name_key, name_range
 from laurels.ports import Act, Erasure, Row, StoredAct, StoredEvent, Touched
 
 SQL = load_queries("laurels.adapters.postgres", "people.sql")
@@ -51,6 +51,10 @@ class PostgresPeople:
 
     async def has_names(self, pod_id: str) -> bool:
         return await self._pool.read(lambda c: c.fetchval(SQL["has_names"], pod_id)) is not None
+
+    async def users_named(self, pod_id: str, beginning: str, limit: int) -> list[str]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["users_named"], pod_id, *name_range(beginning), limit))
+        return [row["user_id"] for row in found]
 
     async def change_profiles(self, pod_id: str, changes: Sequence[ProfileChange], at: int) -> list[Row]:
         return await self._pool.write(lambda c: _change_profiles(c, pod_id, changes, at), repeat=True)
@@ -187,6 +191,7 @@ async def _change_profiles(connection: Connection, pod_id: str, changes: Sequenc
         [profile.region for profile in profiles],
         [profile.region_at for profile in profiles],
         [spell_circles(profile.circles) for profile in profiles],
+        [name_key(profile.display_name) for profile in profiles],
     )
     moved = [
         profile.user_id

@@ -8,6 +8,9 @@ WHERE pod_id = $1 AND user_id = ANY ($2::text[]);
 SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
 WHERE pod_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3;
 
+-- name: users_named
+SELECT user_id FROM profiles WHERE pod_id = $1 AND name_key >= $2 AND name_key < $3 ORDER BY name_key, user_id LIMIT $4;
+
 -- name: has_names
 SELECT 1 FROM profiles WHERE pod_id = $1 AND (display_name IS NOT NULL OR avatar_url IS NOT NULL) LIMIT 1;
 
@@ -18,9 +21,9 @@ RETURNING user_id, display_name, avatar_url, region, region_at, circles;
 
 -- name: put_profiles
 UPDATE profiles AS p SET display_name = n.display_name, avatar_url = n.avatar_url, region = n.region,
-                         region_at = n.region_at, circles = n.circles
-FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[])
-    AS n (user_id, display_name, avatar_url, region, region_at, circles)
+                         region_at = n.region_at, circles = n.circles, name_key = n.name_key
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[])
+    AS n (user_id, display_name, avatar_url, region, region_at, circles, name_key)
 WHERE p.pod_id = $1 AND p.user_id = n.user_id;
 
 -- name: move_users

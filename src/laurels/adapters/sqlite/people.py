@@ -20,7 +20,7 @@ from laurels.adapters.sqlite import scores
 from laurels.adapters.sqlite.scores import SQL as SCORES
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board
-from laurels.core.people import Hidden, Profile, ProfileChange
+from laurels.core.people import Hidden, Profile, ProfileChange, name_key, name_range
 from laurels.ports import Act, Erasure, Row, StoredAct, StoredEvent, Touched
 
 SQL = load_queries("laurels.adapters.sqlite", "people.sql")
@@ -50,6 +50,11 @@ class SqlitePeople:
 
     async def has_names(self, pod_id: str) -> bool:
         return await self._threads.read(lambda c: c.execute(SQL["has_names"], (pod_id,)).fetchone()) is not None
+
+    async def users_named(self, pod_id: str, beginning: str, limit: int) -> list[str]:
+        asked = (pod_id, *name_range(beginning), limit)
+        found = await self._threads.read(lambda c: c.execute(SQL["users_named"], asked).fetchall())
+        return [user_id for (user_id,) in found]
 
     async def change_profiles(self, pod_id: str, changes: Sequence[ProfileChange], at: int) -> list[Row]:
         return await self._threads.write(lambda c: _change_profiles(c, pod_id, changes, at))
@@ -172,6 +177,7 @@ def _change_profiles(
                 after.region,
                 after.region_at,
                 spell_circles(after.circles),
+                name_key(after.display_name),
             ),
         )
         if (before.region, before.circles) != (after.region, after.circles):

@@ -9,6 +9,9 @@ WHERE pod_id = ? AND user_id IN (SELECT value FROM json_each(?));
 SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
 WHERE pod_id = ? AND user_id > ? ORDER BY user_id LIMIT ?;
 
+-- name: users_named
+SELECT user_id FROM profiles WHERE pod_id = ? AND name_key >= ? AND name_key < ? ORDER BY name_key, user_id LIMIT ?;
+
 -- name: has_names
 SELECT 1 FROM profiles WHERE pod_id = ? AND (display_name IS NOT NULL OR avatar_url IS NOT NULL) LIMIT 1;
 
@@ -16,11 +19,11 @@ SELECT 1 FROM profiles WHERE pod_id = ? AND (display_name IS NOT NULL OR avatar_
 INSERT INTO profiles (pod_id, user_id) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
 -- name: put_profile
-INSERT INTO profiles (pod_id, user_id, display_name, avatar_url, region, region_at, circles)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO profiles (pod_id, user_id, display_name, avatar_url, region, region_at, circles, name_key)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (pod_id, user_id) DO UPDATE SET
     display_name = excluded.display_name, avatar_url = excluded.avatar_url, region = excluded.region,
-    region_at = excluded.region_at, circles = excluded.circles;
+    region_at = excluded.region_at, circles = excluded.circles, name_key = excluded.name_key;
 
 -- name: put_hide
 INSERT INTO hides (pod_id, user_id, board_id, hidden) VALUES (?, ?, ?, ?)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from laurels.core.instants import to_datetime
-from laurels.errors import NotFound
+from laurels.errors import Invalid, NotFound
 from laurels.http.answers import (
     AroundAnswer,
     BoardEvent,
@@ -20,6 +20,7 @@ from laurels.http.answers import (
     HistoryEvent,
     RankAnswer,
     RanksAnswer,
+    SearchAnswer,
     TopAnswer,
     UserScoreEntry,
     UserScoresAnswer,
@@ -33,6 +34,7 @@ from laurels.http.requests import (
     EventsQuery,
     HistoryQuery,
     RanksRequest,
+    SearchQuery,
     SelectionQuery,
     TopQuery,
     UserScoresQuery,
@@ -112,6 +114,22 @@ async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
         ],
         missing=missing,
     )
+
+
+async def get_search(call: Call[SearchQuery, None]) -> SearchAnswer:
+    """Find users of a ranking by name
+
+    The user with that id, and those whose display name begins so, whatever its case.
+    """
+    board, query = call.board, call.query
+    if not query.q.strip():
+        raise Invalid(
+            "missing_field", "Say whom to find: q is a user id, or how a name begins.", field="q", rule="required"
+        )
+    users = await call.laurels.people.search(board.pod_id, query.q.strip(), query.limit)
+    friends, _ = call.show(await call.laurels.reads.ranks(board, read_selection(query), users))
+    entries = await _entries(call, [friend.place for friend in friends][: query.limit])
+    return SearchAnswer(uuid=board.uuid, **call.told_of, users=entries)
 
 
 async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionAnswer:

@@ -12,8 +12,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import structlog
+from msgspec.structs import replace
 
-from laurels.errors import LaurelsError, NotFound, TooMany, Unavailable
+from laurels.core.board import Board
+from laurels.errors import Busy, LaurelsError, NotFound, TooMany, Unavailable
 from laurels.metrics import LIVE_CUT_OFF, LIVE_FRAMES, LIVE_SUBSCRIPTIONS
 from laurels.ports import Clock, Feed, Page
 from laurels.service.boards import Boards
@@ -217,6 +219,7 @@ class LiveHub:
         except NotFound as error:
             if error.code not in {"user_not_found", "user_not_ranked"}:
                 raise
+            await self._need_no_other_view(board, look)
             everybody = await self._reads.top(board, look.selection, 0, 1, target)
             return mark, State(facts, [], everybody.value.total, everybody.degraded)
         page, period = read.value, read.period
@@ -226,6 +229,14 @@ class LiveHub:
         names = await self._people.names(board.pod_id, [place.user_id for place in page.places])
         users = [Shown(place, names.get(place.user_id, NOBODY)) for place in page.places]
         return mark, State(facts, users, page.total, read.degraded)
+
+    async def _need_no_other_view(self, board: Board, look: Look) -> None:
+        """One who is hidden from now on sees another ranking than all others: they have to come back for it."""
+        if isinstance(look, LookTop) or look.viewer is None or look.selection.viewer is not None:
+            return
+        own = replace(look.selection, viewer=look.viewer)
+        if await self._reads.as_seen_by_all(board, own) == own:
+            raise Busy("changed_meanwhile", "Other ranks are shown from now on. Come back for them.")
 
     def subscribe_feed(self, period_id: int, hear: Callable[[str | None], None]) -> Callable[[], None]:
         return self._feed.subscribe(f"ranking/{period_id}", hear)
@@ -346,7 +357,7 @@ class _Watch:
         except LaurelsError as error:
             log.debug("live_not_read", board=self._board_id, reason=error.message)
             # Where trying again is of use, what was shown stays until then.
-            if not error.retryable:
+            if not error.retryable or isinstance(error, Busy):
                 for subscription in viewed.subscriptions:
                     subscription.end(error)
         except Exception:

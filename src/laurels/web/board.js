@@ -1,0 +1,317 @@
+// A board's page: podium, live list, own row, windows and segments, past rounds, spread of scores.
+
+import { Countdown } from "./countdown.js";
+import { h, name } from "./dom.js";
+import { plot } from "./plot.js";
+import { Podium } from "./podium.js";
+import { MOST_ROWS, Rows } from "./rows.js";
+import { Live, board, read } from "./server.js";
+import { tabs } from "./tabs.js";
+import { count, date, has, number, percent, say } from "./texts.js";
+
+const wide = matchMedia("(min-width: 70rem)");
+const LIVE_ROWS = 100;
+const DEEP_MS = 2000;
+const PLOT_MS = 10_000;
+const BUCKETS = 24;
+const NEIGHBOURS = 3;
+const NOTED_MS = 8000;
+
+export async function boardPage(main, uuid) {
+  const found = await read(board(uuid));
+  new BoardPage(main, found).open();
+}
+
+class BoardPage {
+  constructor(main, found) {
+    this.found = found;
+    this.uuid = found.UUID;
+    const asked = new URLSearchParams(location.search);
+    const names = found.windows.map((each) => (typeof each === "string" ? each : each.window));
+    this.names = names;
+    this.window = names.includes(asked.get("window")) ? asked.get("window") : names[0];
+    this.segment = asked.get("segment") ?? "global";
+    this.period = asked.get("period");
+    this.me = asked.get("me");
+    this.wall = asked.has("wall");
+
+    this.title = h("h1", {}, found.name);
+    this.state = h("span", { class: "state", role: "status" }, say("loading"));
+    this.badge = h("span", { class: "badge" });
+    this.players = h("span", { class: "quiet players" });
+    this.clock = h("span", { class: "clock" });
+    this.notice = h("p", { class: "notice", role: "status", "aria-live": "polite" });
+    this.windowTabs = h("div");
+    this.segmentTabs = h("div");
+    this.podium = new Podium({ pick: (entry) => this.follow(entry) });
+    this.rows = new Rows({
+      first: 3,
+      label: say("ranking"),
+      pick: (entry) => this.follow(entry),
+      load: async (offset, limit) => (await read(board(this.uuid, "/top"), { ...this.selection, offset, limit })).users,
+    });
+    this.nobody = h("p", { class: "empty", hidden: true }, say("empty"));
+    this.limited = h("p", { class: "quiet", hidden: true }, say("limited", { n: number(MOST_ROWS) }));
+    this.around = new Rows({ label: say("me"), pick: (entry) => this.follow(entry) });
+    this.own = h("section", { class: "panel own", "aria-labelledby": "own-title" });
+    // On a phone they are a line each until they are asked for: the list comes first.
+    this.picture = h("div");
+    this.spread = h("details", { class: "panel spread", open: wide.matches }, h("summary", {}, h("h2", {}, say("distribution"))), this.picture);
+    this.past = h("div");
+    this.seasons = h("details", { class: "panel seasons", open: wide.matches }, h("summary", {}, h("h2", { id: "seasons-title" }, say("seasons"))), this.past);
+    this.results = h("div", { class: "results" });
+    this.field = h("input", { id: "search", type: "search", maxlength: 256, autocomplete: "off", spellcheck: "false" });
+
+    main.classList.toggle("wall", this.wall);
+    main.replaceChildren(
+      h("p", { class: "crumb" }, h("a", { href: "/" }, `← ${say("back")}`)),
+      h("div", { class: "title" }, this.title, this.badge, this.state, h("span", { class: "grow" }), this.players, this.clock),
+      h("div", { class: "choices" }, this.windowTabs, this.segmentTabs),
+      this.notice,
+      h("div", { class: "columns" },
+        h("div", { id: "ranking", role: "tabpanel", "aria-label": say("ranking"), class: "ranking" }, this.podium.element, this.nobody, this.rows.element, this.limited),
+        h("aside", { class: "side", "aria-label": say("me") }, this._search(), this.own, this.spread, this.seasons)));
+    addEventListener("keydown", (event) => {
+      if (event.key !== "/" || event.ctrlKey || event.metaKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) return;
+      event.preventDefault();
+      this.field.focus();
+    });
+  }
+
+  get selection() {
+    return { window: this.window, period: this.period, segment: this.segment };
+  }
+
+  open() {
+    this._showChoices();
+    this._showOwn();
+    this._subscribe();
+    this._loadSeasons();
+    setInterval(() => document.visibilityState === "visible" && scrollY > innerHeight && this.rows.refresh(), DEEP_MS);
+    setInterval(() => document.visibilityState === "visible" && this._plotOld && this._plot(), PLOT_MS);
+  }
+
+  // What is looked at changes.
+
+  look(change) {
+    Object.assign(this, change);
+    const address = new URL(location.href);
+    for (const each of ["window", "segment", "period", "me"]) {
+      const usual = { window: this.names[0], segment: "global" }[each] ?? null;
+      if (this[each] === usual) address.searchParams.delete(each);
+      else address.searchParams.set(each, this[each]);
+    }
+    history.replaceState(null, "", address);
+    this.notice.textContent = "";
+    if (!("me" in change)) {
+      this.rows.clear();
+      this.podium.show([]);
+    }
+    this._showChoices();
+    this._showOwn();
+    this._subscribe();
+    if ("window" in change) this._loadSeasons();
+  }
+
+  follow(entry) {
+    this._follow(entry.userId === this.me ? null : entry.userId);
+  }
+
+  _follow(me) {
+    this.results.replaceChildren();
+    this.look({ me });
+    if (me !== null) this.own.scrollIntoView({ block: "nearest" });
+  }
+
+  _subscribe() {
+    this.live?.close();
+    const query = { ...this.selection, limit: LIVE_ROWS };
+    if (this.me !== null) Object.assign(query, { userId: this.me, above: NEIGHBOURS, below: NEIGHBOURS, viewer: this.me });
+    this._drawn = null;
+    this._plotOld = true;
+    this.live = new Live(this.uuid, query, {
+      changed: (view, frame) => (view === "top" ? this._showTop(frame) : this._showAround()),
+      connected: (yes) => this._connected(yes),
+      ended: (problem) => this._ended(problem),
+    });
+  }
+
+  _connected(yes) {
+    this.isConnected = yes;
+    this._showState();
+  }
+
+  _ended(problem) {
+    this.state.textContent = "";
+    this.state.className = "state";
+    this.notice.textContent = problem ? say("problem", { detail: problem.detail }) : say("gone");
+  }
+
+  _note(text) {
+    this.notice.textContent = text;
+    clearTimeout(this._noted);
+    this._noted = setTimeout(() => this.notice.replaceChildren(), NOTED_MS);
+  }
+
+  _showState() {
+    const view = this.live.views.top;
+    const final = this.period !== null;
+    const [text, kind] = !this.isConnected ? [say("reconnecting"), "lost"] : view?.degraded ? [say("degraded"), "lost"] : final ? [say("final"), "final"] : [say("live"), "on"];
+    if (this.state.textContent !== text) this.state.textContent = text;
+    this.state.className = `state ${kind}`;
+  }
+
+  _showTop(frame) {
+    const { users, totalUsers, board: told } = this.live.views.top;
+    if (frame.type === "reset") {
+      this.rows.clear();
+      this._note(say("newPeriod"));
+      this._loadSeasons();
+    }
+    if (this.rows.mine !== this.me) this.rows.mine = this.podium.mine = this.me;
+    this.rows.show(users, totalUsers);
+    this.podium.show(users);
+    this.nobody.hidden = totalUsers > 0;
+    this.rows.element.hidden = totalUsers <= 3;
+    this.limited.hidden = totalUsers <= MOST_ROWS;
+    this.players.textContent = count("players", totalUsers);
+    if (this.title.textContent !== told.name) this.title.textContent = told.name;
+    document.title = `${told.name} · Laurels`;
+    this.badge.textContent = say(`status.${told.status}`);
+    this.badge.className = `badge ${told.status}`;
+    this._showClock(told);
+    this._showState();
+    this._plotOld = true;
+    if (this._drawn === null) this._plot();
+  }
+
+  _showClock(told) {
+    const end = this.period === null ? told.endTime : null;
+    if (end === this._end) return;
+    this._end = end;
+    this._countdown?.close();
+    this._countdown = end === null ? null : new Countdown(end, say(told.window === "all" ? "ends" : "reset"));
+    this.clock.replaceChildren(...(this._countdown ? [this._countdown.element] : []));
+  }
+
+  // One's own row.
+
+  _showOwn() {
+    this.rank = null;
+    this.around.mine = this.me;
+    this.around.clear();
+    this.place = h("p", { class: "quiet place" });
+    const title = h("h2", { id: "own-title" }, say("me"));
+    this.own.classList.toggle("hint", this.me === null);
+    if (this.me === null) {
+      this.own.replaceChildren(title, h("p", { class: "quiet" }, say("me.hint")));
+      return;
+    }
+    const stop = h("button", { type: "button", class: "quiet", onclick: () => this.look({ me: null }) }, say("me.stop"));
+    this.own.replaceChildren(h("div", { class: "panel-head" }, title, stop), this.place, this.around.element);
+  }
+
+  _showAround() {
+    const { users, totalUsers } = this.live.views.around;
+    const mine = users.find((entry) => entry.userId === this.me);
+    this.around.show(users, users.length);
+    this.around.element.hidden = !mine;
+    if (!mine) {
+      this.place.textContent = say("me.none", { name: this.me });
+      this.rank = null;
+      return;
+    }
+    // Those ranked worse, of all others: what a rank can tell by itself.
+    const better = totalUsers > 1 ? (totalUsers - mine.rank) / (totalUsers - 1) : 1;
+    this.place.textContent = say("me.place", { percent: percent(better) });
+    if (this.rank !== null && this.rank !== mine.rank) this._note(say("me.now", { name: name(mine), rank: number(mine.rank) }));
+    this.rank = mine.rank;
+    this.score = mine.score;
+    this._plotOld = true;
+    if (this._drawn !== null && this._drawn !== this.me) this._plot();
+  }
+
+  // Windows and segments.
+
+  _showChoices() {
+    const windows = this.names.map((each) => ({ value: each, text: has(`window.${each}`) ? say(`window.${each}`) : each }));
+    const focused = document.activeElement?.closest("[role=tablist]")?.parentElement;
+    this.windowTabs.replaceChildren(...(windows.length > 1 ? [tabs(say("windows"), "ranking", windows, this.window, (window) => this.look({ window, period: null }))] : []));
+    const kinds = this.found.segments;
+    const [kind, id] = this.segment.split(/:(.*)/s);
+    const segments = kinds.map((each) => ({ value: each, text: each === kind && id ? `${say(`segment.${each}`)}: ${id}` : say(`segment.${each}`) }));
+    this.segmentTabs.replaceChildren(...(kinds.length > 1 ? [tabs(say("segments"), "ranking", segments, kind, (each) => this._chooseSegment(each))] : []));
+    focused?.querySelector("[aria-selected=true]")?.focus();
+  }
+
+  _chooseSegment(kind) {
+    if (kind === "global") {
+      this.look({ segment: "global" });
+      return;
+    }
+    const field = h("input", { name: "id", maxlength: 64, required: true, pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*", autocomplete: "off" });
+    const form = h("form", {
+      class: "segment-form",
+      onsubmit: (event) => {
+        event.preventDefault();
+        this.look({ segment: `${kind}:${field.value}` });
+      },
+    }, h("label", {}, say("segment.name", { kind: say(`segment.${kind}`) }), " ", field), h("button", {}, say("segment.choose")));
+    this._showChoices();
+    this.segmentTabs.append(form);
+    field.focus();
+  }
+
+  // Others: search, past rounds, spread.
+
+  _search() {
+    return h("search", { class: "panel" },
+      h("form", { class: "search", onsubmit: (event) => this._find(event) },
+        h("label", { for: "search" }, say("search")),
+        h("div", { class: "search-line" }, this.field, h("button", {}, say("search.go")))),
+      this.results);
+  }
+
+  async _find(event) {
+    event.preventDefault();
+    const asked = this.field.value.trim();
+    if (!asked) return;
+    let found = [];
+    try {
+      ({ users: found } = await read(board(this.uuid, "/search"), { ...this.selection, q: asked }));
+    } catch (error) {
+      this.results.replaceChildren(h("p", { role: "status" }, say("problem", { detail: error.message })));
+      return;
+    }
+    const told = found.length ? count("search.found", found.length) : say("search.none", { name: asked });
+    this.results.replaceChildren(h("p", { role: "status", class: "quiet" }, told),
+      h("ul", { class: "plain" }, ...found.map((entry) => h("li", {},
+        h("button", { type: "button", class: "result", "aria-label": say("follow", { name: name(entry) }), onclick: () => this._follow(entry.userId) },
+          h("span", { class: "rank" }, number(entry.rank)), h("span", { class: "name" }, name(entry)), h("span", { class: "score" }, number(entry.score)))))));
+  }
+
+  async _loadSeasons() {
+    const { periods } = await read(board(this.uuid, "/periods"), { window: this.window, limit: 200 }).catch(() => ({ periods: [] }));
+    const past = periods.filter((period) => period.status === "FINAL");
+    if (!past.length) {
+      this.past.replaceChildren(h("p", { class: "quiet" }, say("seasons.none")));
+      return;
+    }
+    const select = h("select", { id: "season", "aria-labelledby": "seasons-title", onchange: () => this.look({ period: select.value || null }) },
+      h("option", { value: "" }, say("seasons.current")),
+      ...past.map((period) => h("option", { value: period.period, selected: period.period === this.period }, `${period.period} · ${period.endTime ? date(period.endTime) : ""} · ${count("players", period.totalUsers ?? 0)}`)));
+    this.past.replaceChildren(select);
+  }
+
+  async _plot() {
+    this._plotOld = false;
+    this._drawn = this.me;
+    const drawn = this.selection;
+    const spread = await read(board(this.uuid, "/distribution"), { ...drawn, buckets: BUCKETS }).catch(() => null);
+    if (spread === null || JSON.stringify(drawn) !== JSON.stringify(this.selection)) return;
+    const open = this.picture.querySelector("details")?.open ?? false;
+    const picture = plot(spread, this.rank === null ? null : this.score);
+    if (open) picture.querySelector?.("details")?.setAttribute("open", "");
+    this.picture.replaceChildren(picture);
+  }
+}

@@ -1,0 +1,42 @@
+// The public boards.
+
+import { h, name } from "./dom.js";
+import { count, say } from "./texts.js";
+import { board, read } from "./server.js";
+import { Countdown } from "./countdown.js";
+
+const PAGE = 24;
+
+export async function home(main) {
+  document.title = "Laurels";
+  const list = h("ul", { class: "cards" });
+  const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => load() }, say("boards.more"));
+  main.replaceChildren(h("h1", {}, say("boards")), list, more);
+  let cursor = null;
+
+  async function load() {
+    const page = await read("/api/v1/leaderboards", { limit: PAGE, cursor });
+    cursor = page.nextCursor;
+    more.hidden = cursor === null;
+    list.append(...page.leaderboards.map(card));
+    if (!list.children.length) list.replaceWith(h("p", { class: "empty" }, say("boards.none")));
+  }
+
+  await load();
+}
+
+function card(found) {
+  const leader = h("span", { class: "leader quiet" });
+  const period = found.periods[0];
+  const countdown = period?.nextReset ? new Countdown(period.nextReset, say("reset")).element : null;
+  const element = h("li", { class: "card" },
+    h("a", { href: `/boards/${encodeURIComponent(found.UUID)}` }, found.name),
+    h("span", { class: `badge ${found.status}` }, say(`status.${found.status}`)),
+    h("span", { class: "quiet" }, found.totalUsers === null ? "" : count("players", found.totalUsers)),
+    leader, countdown);
+  read(board(found.UUID, "/top"), { limit: 1 }).then(
+    ({ users: [best] }) => best && leader.replaceChildren(h("span", { class: "star", "aria-hidden": "true" }, "★"), " ", name(best)),
+    () => undefined,
+  );
+  return element;
+}

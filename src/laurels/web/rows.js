@@ -1,0 +1,186 @@
+// A list of any length of which only what is seen is in the page. Rows are known by their user, so one whose place
+// changes glides there.
+
+import { face, h, name } from "./dom.js";
+import { number, say } from "./texts.js";
+
+const OVERSCAN = 8;
+const PAGE = 100;
+const MARKED_MS = 6000;
+// Browsers can't show more than some 33 million pixels in one piece.
+export const MOST_ROWS = 300_000;
+
+export class Rows {
+  // `first`: the index of the first row. `load(offset, limit)` gives entries from there on. `pick(entry)`: a name was chosen.
+  constructor({ first = 0, load = null, pick, label }) {
+    this._first = first;
+    this._load = load;
+    this._pick = pick;
+    this._live = [];
+    this._pages = new Map();
+    this._total = 0;
+    this._shown = new Map();
+    this._marks = new Map();
+    this.mine = null;
+    this.body = h("div", { class: "rows", role: "rowgroup" });
+    this.element = h("div", { class: "table", role: "table", "aria-label": label },
+      h("div", { role: "rowgroup", class: "rows-head" },
+        h("div", { role: "row", class: "row head" },
+          ...["rank", "change", "player", "score"].map((each) => h("span", { role: "columnheader", class: each }, say(each))))),
+      this.body);
+    this._scrolled = () => this._plan();
+    addEventListener("scroll", this._scrolled, { passive: true });
+    addEventListener("resize", this._scrolled, { passive: true });
+  }
+
+  close() {
+    removeEventListener("scroll", this._scrolled);
+    removeEventListener("resize", this._scrolled);
+  }
+
+  // What the server says of the best, in order, and of how many there are in all.
+  show(entries, total) {
+    const before = new Map(this._live.map((entry) => [entry.userId, entry.rank]));
+    const until = Date.now() + MARKED_MS;
+    for (const entry of entries) {
+      const was = before.get(entry.userId);
+      if (was !== undefined && was !== entry.rank) this._marks.set(entry.userId, { by: was - entry.rank, until });
+    }
+    this._live = entries.slice();
+    this._total = Math.min(total, MOST_ROWS);
+    this._plan();
+  }
+
+  // Another ranking: nothing of before counts.
+  clear() {
+    this._live = [];
+    this._pages.clear();
+    this._marks.clear();
+    this._total = 0;
+    this._plan();
+  }
+
+  mark(entry) {
+    const mark = this._marks.get(entry.userId);
+    if (mark && mark.until > Date.now()) return mark.by;
+    this._marks.delete(entry.userId);
+    return 0;
+  }
+
+  // Rows beyond the live ones that are seen now: read them again.
+  refresh() {
+    const [from, to] = this._range();
+    for (const [page, held] of this._pages) {
+      if (page * PAGE < to && (page + 1) * PAGE > from && page * PAGE + PAGE > this._live.length) held.old = true;
+      else this._pages.delete(page);
+    }
+    this._plan();
+  }
+
+  get rowHeight() {
+    return parseFloat(getComputedStyle(this.element).getPropertyValue("--row")) || 48;
+  }
+
+  _plan() {
+    this._planned ??= requestAnimationFrame(() => {
+      this._planned = undefined;
+      this._render();
+    });
+  }
+
+  _range() {
+    const height = this.rowHeight;
+    const top = this.body.getBoundingClientRect().top;
+    const from = Math.floor(-top / height) - OVERSCAN;
+    const to = Math.ceil((innerHeight - top) / height) + OVERSCAN;
+    const end = Math.max(this._first, this._load ? this._total : this._live.length);
+    return [Math.min(end, Math.max(0, from) + this._first), Math.min(end, Math.max(0, to) + this._first)];
+  }
+
+  _entry(index) {
+    if (index < this._live.length) return this._live[index];
+    return this._pages.get(Math.floor(index / PAGE))?.entries[index % PAGE];
+  }
+
+  _render() {
+    const height = this.rowHeight;
+    const end = Math.max(this._first, this._load ? this._total : this._live.length);
+    this.body.style.height = `${(end - this._first) * height}px`;
+    this.element.setAttribute("aria-rowcount", this._total + 1);
+    const [from, to] = this._range();
+    const seen = new Set();
+    for (let index = from; index < to; index += 1) {
+      const entry = this._entry(index);
+      if (!entry) {
+        this._fetch(Math.floor(index / PAGE));
+        continue;
+      }
+      if (this._pages.get(Math.floor(index / PAGE))?.old) this._fetch(Math.floor(index / PAGE));
+      if (seen.has(entry.userId)) continue;
+      seen.add(entry.userId);
+      this._place(entry, index, (index - this._first) * height);
+    }
+    for (const [user, row] of this._shown) {
+      if (!seen.has(user)) {
+        row.element.remove();
+        this._shown.delete(user);
+      }
+    }
+  }
+
+  _place(entry, index, y) {
+    let row = this._shown.get(entry.userId);
+    if (!row) {
+      row = this._make(entry);
+      this._shown.set(entry.userId, row);
+    }
+    row.entry = entry;
+    row.element.style.transform = `translateY(${y}px)`;
+    row.element.setAttribute("aria-rowindex", index + 2);
+    row.element.classList.toggle("mine", entry.userId === this.mine);
+    row.rank.textContent = number(entry.rank);
+    if (row.name.textContent !== name(entry)) row.name.textContent = name(entry);
+    row.score.textContent = number(entry.score);
+    const by = this.mark(entry);
+    row.change.className = by > 0 ? "change up" : by < 0 ? "change down" : "change";
+    row.change.replaceChildren(...(by ? [
+      h("span", { "aria-hidden": "true" }, `${by > 0 ? "▲" : "▼"}${number(Math.abs(by))}`),
+      h("span", { class: "hidden" }, say(by > 0 ? "up" : "down", { n: number(Math.abs(by)) })),
+    ] : []));
+    row.element.classList.toggle("rising", by > 0);
+    row.element.classList.toggle("falling", by < 0);
+    if (!row.element.isConnected) this.body.append(row.element);
+    if (by) setTimeout(() => this._plan(), MARKED_MS);
+  }
+
+  _make(entry) {
+    const row = {
+      entry,
+      rank: h("span", { class: "rank", role: "cell" }),
+      change: h("span", { class: "change", role: "cell" }),
+      name: h("span", { class: "name" }),
+      score: h("span", { class: "score", role: "cell" }),
+    };
+    const button = h("button", { type: "button", class: "pick", title: say("follow", { name: name(entry) }), onclick: () => this._pick(row.entry) },
+      face(entry), row.name);
+    row.element = h("div", { class: "row", role: "row", "data-user": entry.userId },
+      row.rank, row.change, h("span", { class: "player", role: "cell" }, button), row.score);
+    return row;
+  }
+
+  async _fetch(page) {
+    const held = this._pages.get(page);
+    if (!this._load || held?.loading) return;
+    if (held) Object.assign(held, { loading: true, old: false });
+    else this._pages.set(page, { entries: [], loading: true, old: false });
+    const kept = this._pages.get(page);
+    try {
+      kept.entries = await this._load(page * PAGE, PAGE);
+      if (this._pages.get(page) === kept) this._plan();
+    } catch {
+      // Tried again with the next refresh.
+    } finally {
+      kept.loading = false;
+    }
+  }
+}
