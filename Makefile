@@ -4,10 +4,11 @@ SETUP := pyproject.toml constraints.txt tools/setup.sh tests/support/kafka.pom.x
 PYTHON ?= python3
 export PYTHON
 
-.PHONY: help serve test check format bench faults clean
+.PHONY: help serve demo test check format bench faults clean
 
 help:
 	@echo "make serve   start the server on the embedded default: http://127.0.0.1:8080"
+	@echo "make demo    the server with simulated players, so that the page moves"
 	@echo "make test    run the tests"
 	@echo "make check   formatting, lint, types"
 	@echo "make format  put the formatting right"
@@ -16,6 +17,9 @@ help:
 
 serve: .venv/.run
 	@.venv/bin/laurels serve
+
+demo: .venv/.run
+	@.venv/bin/laurels simulate --duration 0 --data-dir laurels-demo
 
 test: .venv/.dev
 	.venv/bin/pytest
@@ -35,6 +39,7 @@ bench: .venv/.dev
 	PYTHONPATH=tests .venv/bin/python bench/freeze.py
 	PYTHONPATH=tests .venv/bin/python bench/void.py
 	PYTHONPATH=tests .venv/bin/python bench/ingest.py
+	PYTHONPATH=tests .venv/bin/python bench/live.py
 
 faults: .venv/.dev
 	LAURELS_TEST_FAULTS=100 .venv/bin/pytest -s tests/faults/test_shared_stores.py tests/faults/test_kafka.py

@@ -38,6 +38,7 @@ if [ "$what" = dev ]; then
     have pgbouncer || missing="$missing pgbouncer"
     have openssl || missing="$missing openssl"
     have kcat || missing="$missing kcat"
+    have chromium || missing="$missing chromium"
 fi
 if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing Debian's$missing for the tests; none of it is started"

@@ -169,6 +169,11 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
+def address_of(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def configure_logs(level: str) -> None:
     """One line an event on standard error: easy to read on a terminal, JSON elsewhere."""
     number = logging.getLevelNamesMapping()[level.upper()]

@@ -6,7 +6,7 @@ import httpx
 import typer
 
 from laurels import __version__
-from laurels.cli import admin, data, events, serve
+from laurels.cli import admin, data, events, serve, simulate, watch
 from laurels.errors import OUTSIDE, LaurelsError
 from laurels.server import configure_logs
 
@@ -25,6 +25,8 @@ app.command()(data.verify)
 app.command()(data.rebuild)
 app.command()(data.top)
 app.command()(data.jobs)
+app.command()(watch.watch)
+app.command()(simulate.simulate)
 app.command("import")(data.import_)
 app.command("export")(data.export)
 app.add_typer(admin.pods, name="pods")

@@ -17,10 +17,10 @@ import msgspec
 
 from laurels.cli.progress import show_progress
 from laurels.client import Ask, AsyncClient
-from laurels.config import Settings
+from laurels.config import Settings, read_admin_key
 from laurels.core.ids import new_secret
 from laurels.errors import Invalid, LaurelsError, Unauthenticated, Unavailable
-from laurels.server import Server
+from laurels.server import Server, address_of, listen
 from laurels.wiring import running_server
 
 TIMEOUT_S = 60
@@ -109,24 +109,44 @@ async def _own_server(settings: Settings) -> AsyncIterator[Peer]:
             f"There is no ledger at {settings.ledger_path}, and no server was named with --url.",
         )
     admin_key = _admin_key(settings) or new_secret()
-    ready = asyncio.Event()
     with tempfile.TemporaryDirectory(prefix="laurels-") as folder:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listening.bind(str(Path(folder) / "socket"))
         listening.listen()
-        with show_progress("Loading ranks") as advance:
-            server = Server(settings, admin_key, advance, ready.set)
-            serving = asyncio.create_task(server.serve(listening, ""))
-            loaded = asyncio.create_task(ready.wait())
-            await asyncio.wait({serving, loaded}, return_when=asyncio.FIRST_COMPLETED)
-        try:
-            if serving.done():
-                await serving
-                raise Unavailable("stopping", "The server stopped before it was ready.")
-            transport = httpx.AsyncHTTPTransport(uds=str(Path(folder) / "socket"))
-            async with _client(f"http://{OWN}", settings.key or admin_key, transport) as client:
-                yield client
-        finally:
-            loaded.cancel()
-            server.stop()
+        transport = httpx.AsyncHTTPTransport(uds=str(Path(folder) / "socket"))
+        client = _client(f"http://{OWN}", settings.key or admin_key, transport)
+        async with _serving(settings, admin_key, listening, ""), client:
+            yield client
+
+
+@contextlib.asynccontextmanager
+async def connect_or_serve(settings: Settings) -> AsyncIterator[Peer]:
+    """Where there is no server, one is started on the address that the settings name, for as long as this lasts."""
+    if settings.url or running_server(settings) is not None:
+        async with connect(settings) as client:
+            yield client
+        return
+    listening = listen(settings.host, settings.port)
+    address = address_of(listening)
+    admin_key = read_admin_key(settings)
+    async with _serving(settings, admin_key, listening, address), _client(address, admin_key) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def _serving(settings: Settings, admin_key: str, listening: socket.socket, address: str) -> AsyncIterator[None]:
+    ready = asyncio.Event()
+    with show_progress("Loading ranks") as advance:
+        server = Server(settings, admin_key, advance, ready.set)
+        serving = asyncio.create_task(server.serve(listening, address))
+        loaded = asyncio.create_task(ready.wait())
+        await asyncio.wait({serving, loaded}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if serving.done():
             await serving
+            raise Unavailable("stopping", "The server stopped before it was ready.")
+        yield
+    finally:
+        loaded.cancel()
+        server.stop()
+        await serving

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ from laurels.cli.progress import show_progress
 from laurels.cli.workers import Workers
 from laurels.config import SETTINGS, Settings, hide_password, read_admin_key, read_settings
 from laurels.errors import Invalid
-from laurels.server import Server, configure_logs, inherit, listen
+from laurels.server import Server, address_of, configure_logs, inherit, listen
 from laurels.wiring import build_ledger
 
 
@@ -113,7 +112,7 @@ def migrate(data_dir: DataDir = None, ledger: LedgerUrl = None, index: IndexUrl 
 
 async def _serve(settings: Settings) -> None:
     listening = listen(settings.host, settings.port) if settings.fd is None else inherit(settings.fd)
-    address = _address(listening)
+    address = address_of(listening)
     admin_key = read_admin_key(settings)
     with ExitStack() as stack:
         advance = stack.enter_context(show_progress("Loading ranks"))
@@ -135,7 +134,7 @@ async def _serve(settings: Settings) -> None:
 
 async def _ingest(settings: Settings) -> None:
     listening = listen(settings.host, settings.ingest_port)
-    address = _address(listening)
+    address = address_of(listening)
     server = Server(
         settings,
         read_admin_key(settings),
@@ -148,15 +147,10 @@ async def _ingest(settings: Settings) -> None:
     typer.echo("Laurels has stopped.", err=True)
 
 
-def _address(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 def _serve_with_workers(settings: Settings) -> int:
     listening = listen(settings.host, settings.port)
     listening.set_inheritable(True)
-    address = _address(listening)
+    address = address_of(listening)
     read_admin_key(settings)
     code = asyncio.run(Workers(settings, listening, address, lambda: _welcome(settings, address)).run())
     typer.echo("Laurels has stopped.", err=True)

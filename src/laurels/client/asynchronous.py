@@ -138,8 +138,8 @@ class AsyncClient:
             if (cursor := page.next_cursor) is None:
                 return
 
-    async def follow(self, ask: Ask[None]) -> AsyncIterator[LiveView]:
-        """See `live`."""
+    async def follow(self, ask: Ask[None], lost: Callable[[], None] = lambda: None) -> AsyncIterator[LiveView]:
+        """See `live`. `lost` is called when the connection is gone, and it is tried to get it back."""
         following = Following()
         while True:
             try:
@@ -160,6 +160,7 @@ class AsyncClient:
                 if not error.retryable:
                     raise
             following.lost()
+            lost()
             await asyncio.sleep(pause_before(following.failures))
 
     async def close(self) -> None:

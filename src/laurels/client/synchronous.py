@@ -134,8 +134,8 @@ class Client:
             if (cursor := page.next_cursor) is None:
                 return
 
-    def follow(self, ask: Ask[None]) -> Iterator[LiveView]:
-        """See `live`."""
+    def follow(self, ask: Ask[None], lost: Callable[[], None] = lambda: None) -> Iterator[LiveView]:
+        """See `live`. `lost` is called when the connection is gone, and it is tried to get it back."""
         following = Following()
         while True:
             try:
@@ -156,6 +156,7 @@ class Client:
                 if not error.retryable:
                     raise
             following.lost()
+            lost()
             time.sleep(pause_before(following.failures))
 
     def close(self) -> None:

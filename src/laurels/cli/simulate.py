@@ -1,0 +1,219 @@
+"""`laurels simulate`: players for a board, so that there is something to see; and whether all of it arrived."""
+
+import asyncio
+import contextlib
+import itertools
+import random
+import signal
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import typer
+
+from laurels.cli.admin import Key, Url
+from laurels.cli.connect import Peer, connect_or_serve
+from laurels.cli.serve import DataDir, option
+from laurels.cli.simulation import Play, Simulation
+from laurels.client import Score
+from laurels.config import Settings, read_settings
+from laurels.core.ids import new_key_id
+from laurels.errors import Conflict, LaurelsError
+
+SHOW_EVERY_S = 2.0
+TICK_S = 0.05
+# Calls that are under way at once. When the server is slower than the rate, the rate is what gives.
+AT_ONCE = 8
+ABOVE, BELOW = 6, 6
+WAIT_S = 10.0
+PROFILES = 1000
+
+
+def simulate(
+    board: Annotated[str, typer.Option(help="The board's UUID. It is made if it is not there.")] = "arena",
+    players: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many players.")] = 200,
+    rate: Annotated[float, typer.Option(min=0.1, max=100_000, help="Scores a second.")] = 20,
+    duration: Annotated[float, typer.Option(min=0, help="Seconds; 0: until it is stopped with Ctrl-C.")] = 20,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same plays. Default: a new one.")] = None,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    host: Annotated[str | None, option("host")] = None,
+    port: Annotated[int | None, option("port")] = None,
+) -> None:
+    """Let simulated players play: against a running server, or one that is started for it.
+
+    Shows the scores around player 1 every two seconds, and in the end what was sent, acknowledged and seen. Exit
+    code 1: it does not add up.
+    """
+    settings = read_settings({"url": url, "key": key, "data_dir": data_dir, "host": host, "port": port})
+    chosen = random.randrange(10**6) if seed is None else seed  # noqa: S311 - a game, not a secret
+    if not asyncio.run(_run(settings, Simulation(players, chosen), board, rate, duration, chosen)):
+        raise typer.Exit(1)
+
+
+async def _run(settings: Settings, simulation: Simulation, board: str, rate: float, duration: float, seed: int) -> bool:
+    async with connect_or_serve(settings) as peer:
+        await _prepare(peer, simulation, board)
+        typer.echo(f"Watch it: {peer.url.rstrip('/')}/boards/{board}?me={simulation.players[0].user_id}")
+        typer.echo(f"{len(simulation.players)} players, {rate:g} scores a second, seed {seed}.")
+        game = Game(peer, simulation, board)
+        await game.begin()
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+        async with game.watched():
+            showing = asyncio.create_task(game.show_again_and_again())
+            try:
+                await game.play(rate, duration or None, stopped)
+            finally:
+                showing.cancel()
+            return await game.report()
+
+
+async def _prepare(peer: Peer, simulation: Simulation, board: str) -> None:
+    with contextlib.suppress(Conflict):
+        await peer.create_board(
+            "Arena",
+            UUID=board,
+            podId="default",
+            rule="increment",
+            public=True,
+            windows=["daily", "weekly", "all"],
+            segments=["global", "region"],
+        )
+    for first in range(0, len(simulation.players), PROFILES):
+        profiles = [
+            {"userId": player.user_id, "displayName": player.name, "region": player.region}
+            for player in simulation.players[first : first + PROFILES]
+        ]
+        await peer.set_profiles(profiles, pod_id=(await peer.board(board)).pod_id)
+
+
+class Game:
+    """One run: what was sent, what was acknowledged, what was seen."""
+
+    def __init__(self, peer: Peer, simulation: Simulation, board: str) -> None:
+        self._peer = peer
+        self._simulation = simulation
+        self._board = board
+        self._run_id = new_key_id()
+        self._window = ""
+        # What each player had before, and has by what was acknowledged.
+        self._before: dict[str, float] = {}
+        self._earned: dict[str, int] = {}
+        self.sent = 0
+        self.acknowledged = 0
+        self.refused = 0
+        self.frames = 0
+        self._seen: dict[str, float] = {}
+        self._looked = asyncio.Event()
+
+    async def begin(self) -> None:
+        found = await self._peer.board(self._board)
+        self._window = "all" if "all" in found.windows else found.periods[0].window
+        self._before = await self._scores()
+
+    async def play(self, rate: float, duration: float | None, stopped: asyncio.Event) -> None:
+        plays = self._simulation.plays()
+        began = time.monotonic()
+        calls: set[asyncio.Task[None]] = set()
+        while not stopped.is_set() and (duration is None or time.monotonic() - began < duration):
+            passed = min(time.monotonic() - began, duration or float("inf"))
+            due = int(rate * passed) - self.sent
+            if due > 0:
+                batch = list(itertools.islice(plays, min(due, 10_000)))
+                calls.add(asyncio.create_task(self._submit(batch, self.sent)))
+                self.sent += len(batch)
+            calls = {call for call in calls if not call.done()}
+            if len(calls) >= AT_ONCE:
+                _, calls = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), TICK_S)
+        if calls:
+            await asyncio.wait(calls)
+
+    async def _submit(self, plays: list[Play], first: int) -> None:
+        scores = [
+            Score(play.user_id, play.points, event_id=f"sim-{self._run_id}-{number}")
+            for number, play in enumerate(plays, first)
+        ]
+        try:
+            results = await self._peer.submit_many(self._board, scores)
+        except LaurelsError as error:
+            self.refused += len(plays)
+            typer.echo(f"Not acknowledged: {error.message}", err=True)
+            return
+        for play, result in zip(plays, results, strict=True):
+            if result.status == "refused":
+                self.refused += 1
+            else:
+                # Also what is a duplicate: the answer to the first try was lost, and it counts once.
+                self.acknowledged += 1
+                self._earned[play.user_id] = self._earned.get(play.user_id, 0) + play.points
+
+    async def show_again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(SHOW_EVERY_S)
+            with contextlib.suppress(LaurelsError):
+                await self._show()
+
+    async def _show(self) -> None:
+        """As a table, the way that scoreboards around a player are shown."""
+        me = self._simulation.players[0].user_id
+        users = (await self._peer.around(self._board, me, above=ABOVE, below=BELOW, window=self._window)).users
+        lines = [f"{'Rank':>6} | {'Score':>8} | {'User Name':<24} | Id", "-" * 60]
+        for user in users:
+            name = user.display_name if isinstance(user.display_name, str) else ""
+            mark = " <--" if user.user_id == me else ""
+            lines.append(f"{user.rank:>6} | {user.score:>8g} | {name:<24} | {user.user_id}{mark}")
+        typer.echo("\n".join([*lines, ""]))
+
+    @contextlib.asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Look at the board meanwhile, as a player would."""
+        limit = min(1000, len(self._simulation.players))
+
+        async def look() -> None:
+            async for view in self._peer.live(self._board, limit, window=self._window):
+                self.frames += 1
+                self._looked.set()
+                self._seen = {entry.user_id: entry.score for entry in view.users}
+
+        looking = asyncio.create_task(look())
+        try:
+            yield
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def report(self) -> bool:
+        """Whether what was acknowledged is there, and what is there was seen."""
+        expected = dict(self._before)
+        for user_id, points in self._earned.items():
+            expected[user_id] = expected.get(user_id, 0) + points
+        found = await self._scores()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._until_seen(found), WAIT_S)
+        wrong = [user_id for user_id in expected | found if expected.get(user_id) != found.get(user_id)]
+        unseen = [user_id for user_id, score in self._seen.items() if found.get(user_id) != score]
+        typer.echo(
+            f"Sent: {self.sent}. Acknowledged: {self.acknowledged}. Refused: {self.refused}. "
+            f"Seen live: {self.frames} frames of the best {len(self._seen)}."
+        )
+        if wrong or unseen:
+            typer.echo(f"It does not add up for {', '.join(sorted({*wrong, *unseen})[:10])}.")
+            return False
+        typer.echo(f"It adds up: {len(found)} players have what was acknowledged, and that was seen.")
+        return True
+
+    async def _until_seen(self, found: dict[str, float]) -> None:
+        while any(found.get(user_id) != score for user_id, score in self._seen.items()):
+            self._looked.clear()
+            await self._looked.wait()
+
+    async def _scores(self) -> dict[str, float]:
+        mine = {player.user_id for player in self._simulation.players}
+        entries = self._peer.each_entry(self._board, window=self._window)
+        return {entry.user_id: entry.score async for entry in entries if entry.user_id in mine}

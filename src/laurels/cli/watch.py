@@ -1,0 +1,151 @@
+"""`laurels watch`: a board in the terminal, as it changes. Rows walk to their places, one line at a time."""
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from laurels.cli.admin import AsJson, Key, Url, reach
+from laurels.cli.connect import connect
+from laurels.cli.serve import DataDir
+from laurels.client import LiveView, asks
+from laurels.config import Settings
+from laurels.http.answers import Entry
+
+FRAME_S = 0.08
+MARKED_S = 4.0
+
+
+def watch(
+    board: Annotated[str, typer.Argument(help="The board's UUID.")] = "default",
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many of the best.")] = 20,
+    me: Annotated[str | None, typer.Option(help="A user to highlight, and to show with the neighbours.")] = None,
+    window: Annotated[str | None, typer.Option(help="Default: the board's first one.")] = None,
+    segment: Annotated[str | None, typer.Option(help="global, region:ID or circle:ID.")] = None,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a board as it changes, until Ctrl-C. With --json, or where there is no terminal, a line of JSON a change."""
+    ask = asks.live(board, limit, user_id=me, window=window, segment=segment)
+    settings = reach(url, key, data_dir)
+    with contextlib.suppress(KeyboardInterrupt):
+        if as_json or not sys.stdout.isatty():
+            asyncio.run(_print(settings, ask))
+        else:
+            asyncio.run(_show(settings, ask, Picture(me)))
+
+
+async def _print(settings: Settings, ask: asks.Ask[None]) -> None:
+    async with connect(settings) as peer:
+        async for view in peer.follow(ask):
+            told = {
+                "board": view.board,
+                "users": view.users,
+                "around": view.around,
+                "totalUsers": view.total_users,
+            }
+            typer.echo(json.dumps(json.loads(msgspec.json.encode(told)), ensure_ascii=False))
+
+
+async def _show(settings: Settings, ask: asks.Ask[None], picture: "Picture") -> None:
+    async with connect(settings) as peer:
+
+        async def follow() -> None:
+            async for view in peer.follow(ask, lost=picture.lose):
+                picture.take(view)
+
+        following = asyncio.create_task(follow())
+        with Live(console=Console(), auto_refresh=False, screen=True) as live:
+            while not following.done():
+                live.update(picture.draw(), refresh=True)
+                picture.walk()
+                await asyncio.sleep(FRAME_S)
+        await following
+
+
+class Picture:
+    """What is on the terminal: rows in an order that nears the real one, a step at a time."""
+
+    def __init__(self, me: str | None) -> None:
+        self._me = me
+        self._view: LiveView | None = None
+        self._entries: dict[str, Entry] = {}
+        self._order: list[str] = []
+        # By user: by how much the rank is better, and until when that is shown.
+        self._marks: dict[str, tuple[int, float]] = {}
+        self._lost = False
+
+    def take(self, view: LiveView) -> None:
+        now = time.monotonic()
+        for entry in view.users:
+            before = self._entries.get(entry.user_id)
+            if before is not None and before.rank != entry.rank:
+                self._marks[entry.user_id] = (before.rank - entry.rank, now + MARKED_S)
+        self._view = view
+        self._lost = False
+        self._entries = {entry.user_id: entry for entry in view.users}
+        kept = [user_id for user_id in self._order if user_id in self._entries]
+        self._order = kept + [user_id for user_id in self._entries if user_id not in set(kept)]
+
+    def lose(self) -> None:
+        self._lost = True
+
+    def walk(self) -> None:
+        """Neighbours who are in the wrong order change places: one pass a frame, so that a move can be seen."""
+        places = {user_id: number for number, user_id in enumerate(self._entries)}
+        order = self._order
+        for lower in range(len(order) - 1, 0, -1):
+            if places[order[lower - 1]] > places[order[lower]]:
+                order[lower - 1], order[lower] = order[lower], order[lower - 1]
+
+    def draw(self) -> RenderableType:
+        view = self._view
+        if view is None or view.board is None:
+            return Text("Connecting…", style="dim")
+        rows = [self._entries[user_id] for user_id in self._order]
+        parts: list[RenderableType] = [self._title(view), self._table(rows)]
+        if self._me is not None:
+            mine = any(entry.user_id == self._me for entry in view.around)
+            parts.append(Text(f"\n{self._me}" if mine else f"\n{self._me} has no score here yet.", style="bold"))
+            parts.append(self._table(view.around))
+        return Group(*parts)
+
+    def _title(self, view: LiveView) -> Text:
+        assert view.board is not None, "the first frame tells of the board"
+        state = ("reconnecting…", "bold red") if self._lost else ("● live", "green")
+        title = Text.assemble((view.board.name, "bold"), "  ", state, f"  {view.board.period}")
+        title.append(f"  {view.total_users:,} players", "dim")
+        if view.board.end_time is not None:
+            left = max(0, int((view.board.end_time - datetime.now(UTC)).total_seconds()))
+            days, rest = divmod(left, 86_400)
+            clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+            title.append(f"  resets in {f'{days}d ' if days else ''}{clock}", "dim")
+        return title
+
+    def _table(self, rows: list[Entry]) -> Table:
+        table = Table(box=None, pad_edge=False)
+        for column in ("rank", "", "player", "score"):
+            table.add_column(column, justify="right" if column in {"rank", "score"} else "left")
+        now = time.monotonic()
+        for entry in rows:
+            by, until = self._marks.get(entry.user_id, (0, 0.0))
+            mark = Text("")
+            if by and until > now:
+                mark = Text(f"▲{by}", "green") if by > 0 else Text(f"▼{-by}", "red")
+            name = entry.display_name if isinstance(entry.display_name, str) else entry.user_id
+            # As Text: a player may be called "[bold]".
+            style = "reverse" if entry.user_id == self._me else ""
+            table.add_row(str(entry.rank), mark, Text(name), f"{entry.score:,g}", style=style)
+        return table

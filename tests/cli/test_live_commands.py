@@ -1,0 +1,117 @@
+"""`laurels watch` and `laurels simulate`, as they are typed."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from laurels.cli.simulation import Simulation
+from support.running import RunningServer, environment, laurels
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path) as server:
+        yield server
+
+
+def test_simulated_players_are_the_same_for_the_same_seed() -> None:
+    def story(seed: int) -> list[tuple[str, int]]:
+        simulation = Simulation(100, seed)
+        return [tuple(play) for _, play in zip(range(2000), simulation.plays(), strict=False)]
+
+    plays = story(1)
+    assert plays == story(1)
+    assert plays != story(2)
+    totals: dict[str, int] = {}
+    for user_id, points in plays:
+        assert 10 <= points < 10 + 3 * 9 + 5
+        totals[user_id] = totals.get(user_id, 0) + points
+    # The eager and the skilled are far ahead; the first player always plays.
+    assert max(totals.values()) > 5 * sorted(totals.values())[len(totals) // 2]
+    assert "player-1" in totals
+
+
+def test_a_simulation_against_a_running_server_adds_up(served: RunningServer) -> None:
+    run = laurels(
+        "simulate", "--players", "50", "--rate", "200", "--duration", "3", "--seed", "5",
+        data_dir=served.data_dir, url=served.url, key="an-admin-key-for-tests",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"Watch it: {served.url}/boards/arena?me=player-1" in run.stdout
+    assert re.search(r"^ +\d+ \| +\d+ \| Ada +\| player-1 <--$", run.stdout, re.MULTILINE)
+    counted = re.search(r"Sent: (\d+)\. Acknowledged: (\d+)\. Refused: 0\. Seen live: (\d+) frames", run.stdout)
+    assert counted is not None
+    assert int(counted[1]) == int(counted[2]) > 500
+    assert int(counted[3]) > 5
+    assert "It adds up" in run.stdout
+    with served.client() as api:
+        entries = api.get("/api/v1/leaderboards/arena/top", params={"window": "all", "limit": 1000}).json()["users"]
+    assert len(entries) > 10
+    assert all(entry["displayName"] for entry in entries)
+
+
+def test_a_simulation_starts_a_server_where_there_is_none(tmp_path: Path) -> None:
+    run = laurels("simulate", "--players", "5", "--rate", "50", "--duration", "1", data_dir=tmp_path / "new", port="0")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "It adds up" in run.stdout
+    check = laurels("verify", data_dir=tmp_path / "new")
+    assert check.returncode == 0, check.stdout + check.stderr
+
+
+def test_a_board_is_watched_in_a_terminal(served: RunningServer) -> None:
+    screen, shown = pty.openpty()
+    command = [sys.executable, "-m", "laurels", "watch", "default", "--me", "bob", "--limit", "5"]
+    settings = environment(served.data_dir, url=served.url) | {"TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+    with served.client() as api:
+        for user, score in (("ada", 30), ("bob", 20), ("[bold]cy", 10)):
+            assert api.put(f"/api/v1/leaderboards/default/users/{user}", json={"score": score}).status_code == 200
+        watching = subprocess.Popen(command, stdin=shown, stdout=shown, stderr=shown, env=settings, close_fds=True)
+        try:
+            seen = _until(screen, "[bold]cy")
+            assert "● live" in seen
+            assert "resets in" in seen
+            api.put("/api/v1/leaderboards/default/users/bob", json={"score": 50})
+            _until(screen, "▲1")
+            served.kill()
+            _until(screen, "reconnecting…")
+            served.start()
+            _until(screen, "● live")
+        finally:
+            watching.terminate()
+            watching.wait(10)
+            os.close(screen)
+            os.close(shown)
+
+
+def test_a_board_is_watched_by_a_program(served: RunningServer) -> None:
+    command = [sys.executable, "-m", "laurels", "watch", "--json", "--me", "bob"]
+    settings = environment(served.data_dir, url=served.url)
+    with served.client() as api, subprocess.Popen(command, stdout=subprocess.PIPE, env=settings, text=True) as watching:
+        assert watching.stdout is not None
+        first = json.loads(watching.stdout.readline())
+        assert (first["board"]["name"], first["users"], first["around"]) == ("Leaderboard", [], [])
+        api.put("/api/v1/leaderboards/default/users/bob", json={"score": 5})
+        while not (told := json.loads(watching.stdout.readline()))["around"]:
+            pass
+        assert [(user["userId"], user["rank"], user["score"]) for user in told["around"]] == [("bob", 1, 5)]
+        watching.terminate()
+    missing = laurels("watch", "nowhere", "--json", data_dir=served.data_dir, url=served.url)
+    assert (missing.returncode, "no public board 'nowhere'" in missing.stderr) == (4, True)
+
+
+def _until(screen: int, text: str) -> str:
+    """What the terminal shows, up to a text. Control sequences are left out."""
+    seen = ""
+    end = time.monotonic() + 30
+    while text not in seen:
+        assert time.monotonic() < end, seen[-2000:]
+        seen += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", os.read(screen, 65536).decode("utf-8", "replace"))
+    return seen
