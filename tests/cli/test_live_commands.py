@@ -1,5 +1,6 @@
 """`laurels watch` and `laurels simulate`, as they are typed."""
 
+import itertools
 import json
 import os
 import pty
@@ -25,7 +26,7 @@ def served(tmp_path: Path) -> Iterator[RunningServer]:
 def test_simulated_players_are_the_same_for_the_same_seed() -> None:
     def story(seed: int) -> list[tuple[str, int]]:
         simulation = Simulation(100, seed)
-        return [tuple(play) for _, play in zip(range(2000), simulation.plays(), strict=False)]
+        return [(play.user_id, play.points) for play in itertools.islice(simulation.plays(), 2000)]
 
     plays = story(1)
     assert plays == story(1)

@@ -24,6 +24,7 @@ from laurels.http.fields import IdempotencyKey, UserId
 from laurels.http.live import KEY_PROTOCOL, Live
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import problem_response
+from laurels.http.protocol import Link
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.rank_source import Shown
@@ -85,11 +86,11 @@ class Call(Generic[Q, B]):
     def last_event_id(self) -> str | None:
         return self._request.headers.get("last-event-id")
 
-    def cut(self) -> None:
-        """End the connection, whatever is still to be sent. Only the server that it came through can."""
-        abort = self._request.scope.get("state", {}).get("abort")
-        if abort is not None:
-            abort()
+    @property
+    def link(self) -> Link:
+        """The connection that this came by."""
+        link: Link = self._request.scope["state"]["link"]
+        return link
 
     @cached_property
     def user_id(self) -> str:

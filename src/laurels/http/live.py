@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from laurels.errors import OUTSIDE, LaurelsError, Unavailable
 from laurels.http.live_frames import HEARTBEAT, EncodedFrame, ProblemFrame, encode_frame, event_of
 from laurels.http.problems import problem_of
+from laurels.http.protocol import SocketLink, text_message
 from laurels.service.live import LiveHub, Subscription
 
 # What a browser may offer: it can't send headers of its own with a WebSocket.
@@ -22,7 +23,7 @@ CLOSE = 4000
 # The server stops, and another one, or the same, will be there in a moment.
 CLOSE_RESTART = 1012
 
-_BEAT = EncodedFrame(HEARTBEAT.decode(), b": alive\n\n" + event_of("heartbeat", HEARTBEAT))
+_BEAT = EncodedFrame(text_message(HEARTBEAT), b": alive\n\n" + event_of("heartbeat", HEARTBEAT))
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -39,11 +40,8 @@ class Live:
         self._hub = hub
         self._subscription = subscription
 
-    async def run(self, receive: Receive, send: Callable[[EncodedFrame, str], Awaitable[None]]) -> LaurelsError | None:
-        """Send frames until it is over; gives the reason, None: the other side has left.
-
-        `send` gets each with the position that is reached with it.
-        """
+    async def run(self, receive: Receive, send: Callable[[EncodedFrame], Awaitable[None]]) -> LaurelsError | None:
+        """Send frames until it is over; gives the reason, None: the other side has left."""
         subscription = self._subscription
         leaving = asyncio.create_task(_until_gone(receive), name="wait for a subscriber to leave")
         leaving.add_done_callback(lambda _: subscription.wake())
@@ -64,9 +62,9 @@ class Live:
             leaving.cancel()
             self._hub.leave(subscription)
 
-    async def _send(self, send: Callable[[EncodedFrame, str], Awaitable[None]], encoded: EncodedFrame) -> None:
+    async def _send(self, send: Callable[[EncodedFrame], Awaitable[None]], encoded: EncodedFrame) -> None:
         self._subscription.sending_since = time.monotonic()
-        await send(encoded, self._subscription.position)
+        await send(encoded)
         self._subscription.sending_since = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,8 +78,8 @@ class Live:
         async def send_body(body: bytes, *, more: bool = True) -> None:
             await send({"type": "http.response.body", "body": body, "more_body": more})
 
-        async def send_event(encoded: EncodedFrame, position: str) -> None:
-            await send_body(b"id: %b\n%b" % (position.encode(), encoded.event))
+        async def send_event(encoded: EncodedFrame) -> None:
+            await send_body(b"id: %b\n%b" % (self._subscription.position.encode(), encoded.event))
 
         try:
             await send_body(RETRY)
@@ -98,19 +96,20 @@ async def serve_socket(scope: Scope, receive: Receive, send: Send, open_live: Ca
     await receive()
     await send({"type": "websocket.accept", "subprotocol": PROTOCOL if PROTOCOL in scope["subprotocols"] else None})
 
-    async def send_text(encoded: EncodedFrame, position: str) -> None:
-        del position  # it is in the frames
-        await send({"type": "websocket.send", "text": encoded.text})
+    link: SocketLink = scope["state"]["link"]
+
+    async def send_message(encoded: EncodedFrame) -> None:
+        await link.send(encoded.message)
 
     try:
-        error = await (await open_live()).run(receive, send_text)
+        error = await (await open_live()).run(receive, send_message)
     except LaurelsError as refused:
         error = refused
     if error is None:
         return
     code = CLOSE_RESTART if isinstance(error, Unavailable) and error.code == "stopping" else CLOSE + _status(error)
-    with contextlib.suppress(OSError):
-        await send({"type": "websocket.send", "text": msgspec.json.encode(_problem(error)).decode()})
+    with contextlib.suppress(OSError, RuntimeError):
+        await link.send(text_message(msgspec.json.encode(_problem(error))))
         await send({"type": "websocket.close", "code": code, "reason": error.code})
 
 

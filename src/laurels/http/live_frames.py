@@ -11,6 +11,7 @@ from laurels.http.answers import Entry, Problem
 from laurels.http.board_parts import show_moment
 from laurels.http.entries import show_entry
 from laurels.http.fields import Answer, Instant
+from laurels.http.protocol import text_message
 from laurels.service.live import Change, Facts, Frame, Kind, LookAround
 
 ViewName = Annotated[
@@ -84,9 +85,9 @@ HEARTBEAT = msgspec.json.encode(HeartbeatFrame())
 
 
 class EncodedFrame(msgspec.Struct):
-    """A frame as it goes over a WebSocket, and as an event of a stream."""
+    """A frame as it goes over a WebSocket, and as an event of a stream, both to the last byte."""
 
-    text: str
+    message: bytes
     event: bytes
 
 
@@ -94,7 +95,7 @@ def encode_frame(frame: Frame) -> EncodedFrame:
     encoded = frame.encoded
     if not isinstance(encoded, EncodedFrame):
         body = msgspec.json.encode(show_frame(frame))
-        encoded = frame.encoded = EncodedFrame(body.decode(), event_of(frame.kind, body))
+        encoded = frame.encoded = EncodedFrame(text_message(body), event_of(frame.kind, body))
     return encoded
 
 

@@ -47,7 +47,8 @@ async def _subscribe(call: Call[LiveQuery, None]) -> Live:
         caller = call.laurels.access.authenticate(call.token)
         call.laurels.boards.to_read(caller, board.uuid)
 
-    audience = Audience(call.caller.key_id, check, call.cut)
+    call.link.bound()
+    audience = Audience(call.caller.key_id, check, call.link.cut)
     return Live(call.laurels.live, await call.laurels.live.subscribe(audience, looks, _after(call)))
 
 
