@@ -4,7 +4,7 @@ SETUP := pyproject.toml constraints.txt tools/setup.sh tests/support/kafka.pom.x
 PYTHON ?= python3
 export PYTHON
 
-.PHONY: help serve demo test check format bench faults clean
+.PHONY: help serve demo test check format bench pictures faults clean
 
 help:
 	@echo "make serve   start the server on the embedded default: http://127.0.0.1:8080"
@@ -13,6 +13,7 @@ help:
 	@echo "make check   formatting, lint, types"
 	@echo "make format  put the formatting right"
 	@echo "make faults  kill, freeze and flush servers, PostgreSQL, Redis and Kafka 250 times under load (about 15 minutes)"
+	@echo "make pictures  the README's pictures of the page"
 	@echo "make bench   measure one million users: embedded, then on PostgreSQL and Redis"
 
 serve: .venv/.run
@@ -40,6 +41,9 @@ bench: .venv/.dev
 	PYTHONPATH=tests .venv/bin/python bench/void.py
 	PYTHONPATH=tests .venv/bin/python bench/ingest.py
 	PYTHONPATH=tests .venv/bin/python bench/live.py
+
+pictures: .venv/.dev
+	LAURELS_PICTURES=docs/images .venv/bin/pytest tests/page/test_pictures.py
 
 faults: .venv/.dev
 	LAURELS_TEST_FAULTS=100 .venv/bin/pytest -s tests/faults/test_shared_stores.py tests/faults/test_kafka.py

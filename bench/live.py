@@ -328,15 +328,17 @@ def fill(server: RunningServer) -> None:
 async def run(chosen: argparse.Namespace) -> None:
     with temporary_folder() as folder, RunningServer(folder) as server:
         fill(server)
-        rounds = [(100, 10, 10), (1000, 10, 10), (1000, 100, 10), (chosen.subscribers, 20, 10), (500, 20, 100)]
-        await compare(server, rounds, chosen.seconds)
+        most = chosen.subscribers
+        rounds = [(most // 30, 10, 10), (most // 3, 10, 10), (most // 3, 100, 10), (most, 20, 10), (most // 6, 20, 100)]
+        await compare(server, [(max(1, each[0]), *each[1:]) for each in rounds], chosen.seconds)
         server.restart_with()
-        await stuck_ones(server, 200, 1000, chosen.seconds)
+        await stuck_ones(server, max(1, chosen.stuck // 5), chosen.stuck, chosen.seconds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--subscribers", type=int, default=3000, help="in the largest round")
+    parser.add_argument("--stuck", type=int, default=1000, help="who take nothing, beside a fifth as many others")
     parser.add_argument("--seconds", type=float, default=8, help="for each round")
     parser.add_argument("--bare", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()

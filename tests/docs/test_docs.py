@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs/api.md").read_text("utf-8")
 OPERATING = (ROOT / "docs/operating.md").read_text("utf-8")
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text("utf-8")
-SOURCES = [path for path in (ROOT / "src/laurels").rglob("*") if path.suffix in {".py", ".sql", ".html"}]
+SOURCES = [path for path in (ROOT / "src/laurels").rglob("*") if path.suffix in {".py", ".sql", ".html", ".js"}]
 
 
 def test_every_call_is_in_the_api_docs_and_no_other() -> None:

@@ -20,6 +20,7 @@ ALLOWED = {
     "wiring": {"adapters", "config", "ports", "service"},
     "http": {"core", "ports", "errors", "metrics", "service", "http", "__version__"},
     "server": {"config", "errors", "http", "service", "wiring"},
+    "web": set(),
     "client": {"client", "core", "errors", "http"},
     "cli": {"cli", "client", "config", "core", "errors", "server", "wiring", "__version__"},
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from support.running import free_port
+from support.running import ADMIN_KEY, RunningServer, free_port
 from support.stores import PostgresServer, RedisServer, need, temporary_folder, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def run(block: str, clone: Path, port: str) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_from_nothing_to_a_rank(clone: Path, served: str) -> None:
-    first, reads, create, _, _ = CALLS
+    first, reads, _, create, _, _ = CALLS
     (answer,) = run(first, clone, served)
     (shown,) = re.findall(r"^```json\n(.*?)\n```", README, re.MULTILINE | re.DOTALL)
     promised = json.loads(shown) | {"updatedAt": json.loads(answer)["updatedAt"]}
@@ -101,6 +101,59 @@ def test_from_nothing_to_a_rank(clone: Path, served: str) -> None:
     (made,) = run(create, clone, served)
     assert json.loads(made)["status"] == "ACTIVE"
     assert run(first, clone, served)[0].find('"duplicate":true') > 0
+
+
+@pytest.mark.timeout(600)
+def test_a_demonstration_that_moves(clone: Path, served: str) -> None:
+    """`make demo` beside a server that runs, on another port; Ctrl-C ends it, and it adds up."""
+    assert CALLS[2] == "make demo\n"
+    del served  # it is set up by now
+    port = str(free_port())
+    process = subprocess.Popen(
+        ["sh", "-c", CALLS[2]],
+        cwd=clone,
+        env=newcomer() | {"LAURELS_PORT": port},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == f"Watch it: http://127.0.0.1:{port}/boards/arena?me=player-1\n"
+        page = httpx.get(f"http://127.0.0.1:{port}/boards/arena?me=player-1")
+        assert "<script" in page.text
+        wait_until(lambda: scored(port) > 5, "players who score")
+        os.killpg(process.pid, signal.SIGINT)
+        told = process.stdout.read()
+        assert "It adds up" in told
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def scored(port: str) -> int:
+    return len(httpx.get(f"http://127.0.0.1:{port}/api/v1/leaderboards/arena/top").json()["users"])
+
+
+PYTHON = [
+    (document, block)
+    for document in ("README.md", "docs/client.md")
+    for block in re.findall(r"^```python\n(.*?)^```", (ROOT / document).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+]
+
+
+def test_the_examples_in_python(tmp_path: Path) -> None:
+    """All of them, one after the other, as they stand there, but for the address and the key."""
+    assert len(PYTHON) > 4
+    with RunningServer(tmp_path) as server:
+        for document, block in PYTHON:
+            script = f"KEY = {ADMIN_KEY!r}\n" + block.replace("http://127.0.0.1:8080", server.url)
+            done = subprocess.run(
+                [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+            )
+            assert done.returncode == 0, f"{document}: {done.stderr}"
+            assert done.stdout, document
 
 
 @pytest.mark.timeout(600)
@@ -172,6 +225,17 @@ def test_the_benchmark_of_a_freeze_runs() -> None:
         "final ranks",
     ):
         assert len(re.findall(rf"{re.escape(line)}.*\d", done.stdout)) == 2, line
+
+
+def test_the_benchmark_of_fan_out_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert "\tPYTHONPATH=tests .venv/bin/python bench/live.py\n" in makefile
+    command = [sys.executable, "bench/live.py", "--subscribers", "20", "--stuck", "20", "--seconds", "0.5"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=True)
+    assert "SQLite, synchronous=FULL: a write is on the disk before its answer" in done.stdout
+    for line in ("laurels ", "bare broadcast ", "without ", "stuck ", "a frame of"):
+        assert re.search(rf"  {re.escape(line)}.*\d", done.stdout), line
 
 
 def test_the_benchmark_of_voiding_runs() -> None:

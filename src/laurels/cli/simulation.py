@@ -36,7 +36,7 @@ class Player:
         self.region = rng.choice(REGIONS)
         self.skill = rng.gauss(0, 1)
         # A few play a lot, most now and then.
-        self.eagerness = rng.paretovariate(1.3)
+        self.eagerness = rng.paretovariate(2.5)
         self.streak = 0
 
     def play(self, rng: random.Random) -> Play | None:

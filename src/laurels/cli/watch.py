@@ -18,9 +18,8 @@ from rich.text import Text
 from laurels.cli.admin import AsJson, Key, Url, reach
 from laurels.cli.connect import connect
 from laurels.cli.serve import DataDir
-from laurels.client import LiveView, asks
+from laurels.client import Entry, LiveView, asks
 from laurels.config import Settings
-from laurels.http.answers import Entry
 
 FRAME_S = 0.08
 MARKED_S = 4.0

@@ -14,5 +14,6 @@ from laurels.client.asks import Ask, Score
 from laurels.client.asynchronous import AsyncClient
 from laurels.client.following import LiveView
 from laurels.client.synchronous import Client
+from laurels.http.answers import Entry
 
-__all__ = ["Ask", "AsyncClient", "Client", "LiveView", "Score"]
+__all__ = ["Ask", "AsyncClient", "Client", "Entry", "LiveView", "Score"]

@@ -23,6 +23,7 @@ from laurels.http.answers import (
     RanksAnswer,
     ResultsAnswer,
     ScoreAnswer,
+    SearchAnswer,
     TopAnswer,
     UserScoresAnswer,
 )
@@ -136,6 +137,22 @@ def ranks(
 ) -> Ask[RanksAnswer]:
     query = _selection(window, period, segment, ranking, viewer)
     return _ask("POST", _board(board) + "/ranks", RanksAnswer, query, {"userIds": list(user_ids)})
+
+
+def search(
+    board: str,
+    text: str,
+    limit: int = 10,
+    *,
+    window: str | None = None,
+    period: str | None = None,
+    segment: str | None = None,
+    ranking: RankingStyle | None = None,
+    viewer: str | None = None,
+) -> Ask[SearchAnswer]:
+    """The user with that id, and those whose name begins so."""
+    query = {"q": text, "limit": limit} | _selection(window, period, segment, ranking, viewer)
+    return _ask("GET", _board(board) + "/search", SearchAnswer, query)
 
 
 def distribution(

@@ -58,6 +58,7 @@ class AsyncClient:
     rank = _ask(asks.rank)
     around = _ask(asks.around)
     ranks = _ask(asks.ranks)
+    search = _ask(asks.search)
     distribution = _ask(asks.distribution)
     history = _ask(asks.history)
     boards = _ask(asks.boards)

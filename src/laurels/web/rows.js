@@ -148,7 +148,6 @@ export class Rows {
       h("span", { class: "hidden" }, say(by > 0 ? "up" : "down", { n: number(Math.abs(by)) })),
     ] : []));
     row.element.classList.toggle("rising", by > 0);
-    row.element.classList.toggle("falling", by < 0);
     if (!row.element.isConnected) this.body.append(row.element);
     if (by) setTimeout(() => this._plan(), MARKED_MS);
   }
