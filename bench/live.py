@@ -268,7 +268,7 @@ async def compare(server: RunningServer, rounds: list[tuple[int, int, int]], sec
                     bare = await measure(pid, arrivals, kib, seconds, partial(post, poster, frame), rate)
             print(f"  laurels          {laurels.told()}")
             print(f"  bare broadcast   {bare.told()}")
-            ratio = laurels.cpu_us / bare.cpu_us
+            ratio = laurels.cpu_us / bare.cpu_us if bare.cpu_us else float("nan")
             print(f"  a frame of {size:,.0f} bytes costs the server {ratio:.2f} times the bare one, writes included")
 
 

@@ -109,27 +109,21 @@ def test_a_demonstration_that_moves(clone: Path, served: str) -> None:
     assert CALLS[2] == "make demo\n"
     del served  # it is set up by now
     port = str(free_port())
-    process = subprocess.Popen(
-        ["sh", "-c", CALLS[2]],
-        cwd=clone,
-        env=newcomer() | {"LAURELS_PORT": port},
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == f"Watch it: http://127.0.0.1:{port}/boards/arena?me=player-1\n"
-        page = httpx.get(f"http://127.0.0.1:{port}/boards/arena?me=player-1")
-        assert "<script" in page.text
-        wait_until(lambda: scored(port) > 5, "players who score")
-        os.killpg(process.pid, signal.SIGINT)
-        told = process.stdout.read()
-        assert "It adds up" in told
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    environment = newcomer() | {"LAURELS_PORT": port}
+    with subprocess.Popen(
+        ["sh", "-c", CALLS[2]], cwd=clone, env=environment, start_new_session=True, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == f"Watch it: http://127.0.0.1:{port}/boards/arena?me=player-1\n"
+            page = httpx.get(f"http://127.0.0.1:{port}/boards/arena?me=player-1")
+            assert "<script" in page.text
+            wait_until(lambda: scored(port) > 5, "players who score")
+            os.killpg(process.pid, signal.SIGINT)
+            assert "It adds up" in process.stdout.read()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def scored(port: str) -> int:
