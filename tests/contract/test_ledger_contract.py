@@ -498,6 +498,29 @@ def test_a_batch_is_all_or_nothing(tmp_path: Path, opening: Opening) -> None:
     assert with_ledger(opening, tmp_path, fail) == 0
 
 
+def test_users_are_found_by_how_their_name_begins(tmp_path: Path, opening: Opening) -> None:
+    names = {"u1": "Ada", "u2": "adaLovelace", "u3": "Ad", "u4": "Éva", "u5": "김민아", "u6": "\uff21\uff24\uff21"}
+
+    async def find(ledger: Ledger) -> None:
+        await ledger.create_pod(Pod("other", "Other", 0))
+        changes = [ProfileChange(user_id, display_name=name) for user_id, name in names.items()]
+        await ledger.people.change_profiles("pod", changes, 0)
+        await ledger.people.change_profiles("other", [ProfileChange("u9", display_name="Ada")], 0)
+        people = ledger.people
+        assert await people.users_named("pod", "ADA", 10) == ["u1", "u6", "u2"]
+        assert await people.users_named("pod", "ad", 2) == ["u3", "u1"]
+        assert await people.users_named("pod", "e\u0301V", 10) == ["u4"]
+        assert await people.users_named("pod", "김", 10) == ["u5"]
+        assert await people.users_named("pod", "%", 10) == []
+        await people.change_profiles(
+            "pod", [ProfileChange("u1", display_name="Bo"), ProfileChange("u2", display_name=None)], 0
+        )
+        assert await people.users_named("pod", "ada", 10) == ["u6"]
+        assert await people.users_named("pod", "b", 10) == ["u1"]
+
+    with_ledger(opening, tmp_path, find)
+
+
 def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path, opening: Opening) -> None:
     async def store(ledger: Ledger) -> Any:
         board = await new_board(

@@ -275,3 +275,32 @@ def test_everything_about_a_person_is_one_file_and_can_be_erased(
         problem(game.put(board + "/users/ada", json=late), 409, "user_erased", "userId")
         assert '"ada"' not in game.get(board + "/events", params={"voided": True}).text
         assert game.put(board + "/users/ada", json={"score": 1}).json()["score"] == 1
+
+
+def test_users_of_a_board_are_found_by_name(api: httpx.Client, new_board: NewBoard) -> None:
+    board = new_board(public=True, segments=["global", "region"])
+    names = {
+        f"s1-{board}": f"Sooni {board}",
+        f"s2-{board}": f"sooni {board} the second",
+        f"s3-{board}": f"Sooni {board} 3",
+    }
+    users = [{"userId": user, "displayName": name, "region": "kr"} for user, name in names.items()]
+    assert api.post(f"{API}/users", params={"podId": "default"}, json={"users": users}).status_code == 200
+    scores = [{"userId": f"s{number}-{board}", "score": number} for number in (1, 2)]
+    assert api.post(f"{API}/leaderboards/{board}/scores", json={"scores": scores}).status_code == 200
+    search = f"{API}/leaderboards/{board}/search"
+
+    def found(**query: str) -> list[tuple[str, int]]:
+        answer = httpx.get(f"{api.base_url}{search}", params=query)
+        assert answer.status_code == 200, answer.text
+        return [(entry["userId"], entry["rank"]) for entry in answer.json()["users"]]
+
+    # Not the third, who has no score.
+    assert found(q=f"SOONI {board}") == [(f"s2-{board}", 1), (f"s1-{board}", 2)]
+    assert found(q=f"s1-{board}") == [(f"s1-{board}", 2)]
+    assert found(q=f"sooni {board}", segment="region:kr", limit="1") == [(f"s2-{board}", 1)]
+    assert found(q=f"sooni {board}", segment="region:eu") == []
+    assert api.put(f"{API}/leaderboards/{board}/users/s2-{board}/hidden", json={}).status_code == 200
+    assert found(q=f"sooni {board}") == [(f"s1-{board}", 1)]
+    problem(api.get(search), 422, "missing_field", "q")
+    problem(api.get(search, params={"q": "x", "limit": "51"}), 422, "out_of_range", "limit")

@@ -337,7 +337,7 @@ class LiveQuery(AroundQuery):
 
 
 class SearchQuery(SelectionQuery):
-    q: Annotated[str, Meta(max_length=limits.USER_ID_CHARS, description="A user id, or how a name begins.")] = ""
+    q: Annotated[UserId, Meta(description="A user id, or how a name begins.")] | None = None
     limit: Annotated[int, Meta(ge=1, le=limits.FOUND_USERS)] = 10
 
 

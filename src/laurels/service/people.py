@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from laurels.core.limits import RANKS_USERS
 from laurels.core.people import Hidden, Profile, ProfileChange
 from laurels.errors import Invalid, NotFound, Unavailable
 from laurels.metrics import NAME_QUERIES
@@ -116,9 +117,9 @@ class People:
             raise asked.exception() or AssertionError
         return otherwise
 
-    async def search(self, pod_id: str, text: str, limit: int) -> list[str]:
-        """Who may be meant: the user with that id, and those whose name begins so."""
-        return [text, *await self._ledger.people.users_named(pod_id, text, limit)]
+    async def search(self, pod_id: str, text: str) -> list[str]:
+        """Who may be meant: the user with that id, and those whose name begins so, a bounded number of them."""
+        return [text, *await self._ledger.people.users_named(pod_id, text, RANKS_USERS)]
 
     async def profile(self, pod_id: str, user_id: str) -> Profile:
         found = await self._ledger.people.profiles(pod_id, [user_id])

@@ -139,8 +139,8 @@ CREATE TABLE profiles (
     PRIMARY KEY (pod_id, user_id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX profiles_by_name ON profiles (pod_id, name_key) WHERE name_key IS NOT NULL;
 CREATE INDEX profiles_named ON profiles (pod_id) WHERE display_name IS NOT NULL OR avatar_url IS NOT NULL;
+CREATE INDEX profiles_by_name ON profiles (pod_id, name_key) WHERE name_key IS NOT NULL;
 
 -- Who is hidden, for rows that are made later. board_id 0: on all boards of the pod.
 CREATE TABLE hides (

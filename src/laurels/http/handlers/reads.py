@@ -119,14 +119,16 @@ async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
 async def get_search(call: Call[SearchQuery, None]) -> SearchAnswer:
     """Find users of a ranking by name
 
-    The user with that id, and those whose display name begins so, whatever its case.
+    The user with that id, and those whose display name begins so, whatever its case; of the first 1,000 by name those who
+    are ranked, best first.
     """
     board, query = call.board, call.query
-    if not query.q.strip():
+    asked = (query.q or "").strip()
+    if not asked:
         raise Invalid(
             "missing_field", "Say whom to find: q is a user id, or how a name begins.", field="q", rule="required"
         )
-    users = await call.laurels.people.search(board.pod_id, query.q.strip(), query.limit)
+    users = await call.laurels.people.search(board.pod_id, asked)
     friends, _ = call.show(await call.laurels.reads.ranks(board, read_selection(query), users))
     entries = await _entries(call, [friend.place for friend in friends][: query.limit])
     return SearchAnswer(uuid=board.uuid, **call.told_of, users=entries)

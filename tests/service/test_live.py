@@ -1,0 +1,185 @@
+"""The live hub on both kinds of stores: ticks, sharing, skipping ahead, going on after a break, and who may look."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from laurels.core.people import GLOBAL, Hidden
+from laurels.errors import Busy, Invalid, LaurelsError, NotFound, Unavailable
+from laurels.service.laurels import Laurels
+from laurels.service.live import Audience, Frame, Kind, Look, LookAround, LookTop, Subscription, hub
+from laurels.service.reads import Selection
+from support.people import ADMIN, create, held, play, submit
+from support.services import Stage
+
+PATIENCE_S = 20
+ALL = Selection(window="all")
+
+
+def anybody() -> Audience:
+    return Audience("key", lambda: None, lambda: None)
+
+
+def top(laurels: Laurels, limit: int = 10, selection: Selection = ALL) -> LookTop:
+    return LookTop(held(laurels).id, selection, limit)
+
+
+async def next_frame(subscription: Subscription) -> Frame:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            for frame in subscription.take():
+                return frame
+            if subscription.ended is not None:
+                raise subscription.ended
+            await subscription.wait()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0.02)
+
+
+def users(frame: Frame) -> list[tuple[int, str]]:
+    return [(change.position, change.shown.place.user_id) for change in frame.changes]
+
+
+def test_all_who_look_at_the_same_get_the_same_frame_once_a_tick(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels)
+        await submit(laurels, ("ada", 1))
+        one = await laurels.live.subscribe(anybody(), [top(laurels)], None)
+        other = await laurels.live.subscribe(anybody(), [top(laurels)], None)
+        third = await laurels.live.subscribe(anybody(), [top(laurels, 3)], None)
+        first = await next_frame(one)
+        assert first is await next_frame(other)
+        assert first is not await next_frame(third)
+        frames, began = 0, time.monotonic()
+        for _ in range(150):
+            await submit(laurels, ("ada", 1))
+            taken = list(one.take())
+            assert len(taken) <= 1
+            frames += len(taken)
+        passed = time.monotonic() - began
+        # At the beginning of a tick, and then one each.
+        assert 1 <= frames <= passed / 0.05 + 2
+        while one._views[0].state.users[0].place.score < 151:
+            await one.wait()
+        # Who took nothing meanwhile skips ahead: no more rows than there are, or a few changes of them.
+        late = list(other.take())
+        assert late[-1].sequence == one._views[0].sequence
+        assert len(late) <= 16
+
+    play(stage, work, live_tick_ms=50)
+
+
+def test_who_comes_back_goes_on_and_after_a_while_begins_anew(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "SWEEP_S", 0.05)
+    monkeypatch.setattr(hub, "PAUSED_S", 0.5)
+
+    async def work(laurels: Laurels) -> None:
+        await create(laurels)
+        await submit(laurels, ("ada", 5), ("bob", 3))
+        live = laurels.live
+        around = LookAround(held(laurels).id, ALL, "bob", 1, 1)
+        before = await live.subscribe(anybody(), [top(laurels), around], None)
+        assert [frame.kind for frame in before.take()] == [Kind.SNAPSHOT, Kind.SNAPSHOT]
+        live.leave(before)
+        live.leave(before)
+        assert (live._watches, live._rows, live._subscriptions, live._per_key) == ({}, 0, set(), {})
+        await submit(laurels, ("bob", 1))
+        back = await live.subscribe(anybody(), [top(laurels), around], before.position)
+        assert [(frame.kind, users(frame)) for frame in back.take()] == [(Kind.CHANGES, [(1, "bob")])] * 2
+        live.leave(back)
+        await until(lambda: not live._paused)
+        late = await live.subscribe(anybody(), [top(laurels), around], back.position)
+        assert [frame.kind for frame in late.take()] == [Kind.SNAPSHOT, Kind.SNAPSHOT]
+
+    play(stage, work)
+
+
+def test_who_is_refused_leaves_nothing_behind(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, segments=(GLOBAL,))
+        for wrong, kind in (
+            (Selection(segment="region:eu"), Invalid),
+            (Selection(window="hourly"), Invalid),
+            (Selection(window="all", period="all-3"), NotFound),
+        ):
+            with pytest.raises(kind):
+                await laurels.live.subscribe(anybody(), [top(laurels), top(laurels, 5, wrong)], None)
+            assert (laurels.live._watches, laurels.live._rows, laurels.live._subscriptions) == ({}, 0, set())
+        kept = await laurels.live.subscribe(anybody(), [top(laurels)], None)
+        await laurels.live.close()
+        with pytest.raises(Unavailable):
+            await laurels.live.subscribe(anybody(), [top(laurels)], None)
+        assert [frame.kind for frame in kept.take()] == [Kind.SNAPSHOT]
+        assert kept.ended is not None
+        assert kept.ended.code == "stopping"
+
+    play(stage, work)
+
+
+def test_a_right_that_ends_and_one_who_takes_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "SWEEP_S", 0.05)
+    monkeypatch.setattr(hub, "SLOW_S", 0.2)
+    monkeypatch.setattr(hub, "HEARTBEAT_S", 0.1)
+    may: list[LaurelsError] = []
+    cut: list[str] = []
+
+    def check() -> None:
+        if may:
+            raise may[0]
+
+    async def work(laurels: Laurels) -> None:
+        await create(laurels)
+        one = await laurels.live.subscribe(Audience("", check, lambda: cut.append("one")), [top(laurels)], None)
+        stuck = await laurels.live.subscribe(
+            Audience("", lambda: None, lambda: cut.append("stuck")), [top(laurels)], None
+        )
+        stuck.sending_since = time.monotonic()
+        async with asyncio.timeout(PATIENCE_S):
+            while not one.wants_heartbeat:
+                await one.wait()
+            await until(lambda: "stuck" in cut)
+        may.append(NotFound("board_not_found", "It is not public any more."))
+        await until(lambda: one.ended is may[0])
+        assert "one" not in cut
+
+    play(stage, work)
+
+
+def test_one_who_is_hidden_from_others_sees_themselves(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels)
+        await submit(laurels, ("ada", 5), ("bob", 9))
+        board = held(laurels)
+
+        async def look(viewer: str) -> Subscription:
+            selection = await laurels.reads.as_seen_by_all(board, Selection(window="all", viewer=viewer))
+            looks: list[Look] = [
+                LookTop(board.id, selection, 10),
+                LookAround(board.id, selection, viewer, 1, 1, viewer),
+            ]
+            return await laurels.live.subscribe(anybody(), looks, None)
+
+        others = await laurels.live.subscribe(anybody(), [top(laurels)], None)
+        ada, bob = await look("ada"), await look("bob")
+        # Nobody is hidden: all look at the same.
+        assert await next_frame(others) is await next_frame(ada) is await next_frame(bob)
+        await laurels.moderation.hide(ADMIN, "default", board, "bob", Hidden.SHADOW, None, None)
+        assert users(await next_frame(others)) == [(0, "ada")]
+        await until(lambda: bob.ended is not None)
+        assert isinstance(bob.ended, Busy)
+        laurels.live.leave(bob)
+        again = await look("bob")
+        frames = list(again.take())
+        assert [users(frame) for frame in frames] == [[(0, "bob"), (1, "ada")]] * 2
+        await submit(laurels, ("bob", 1))
+        changed = await next_frame(again)
+        assert users(changed) == [(0, "bob")]
+        assert list(others.take()) == []
+
+    play(stage, work)
