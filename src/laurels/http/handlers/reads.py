@@ -119,8 +119,8 @@ async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
 async def get_search(call: Call[SearchQuery, None]) -> SearchAnswer:
     """Find users of a ranking by name
 
-    The user with that id, and those whose display name begins so, whatever its case; of the first 1,000 by name those who
-    are ranked, best first.
+    The user with that id, and those whose display name begins so, whatever its case; of the first 1,000 by name those
+    who are ranked, best first.
     """
     board, query = call.board, call.query
     asked = (query.q or "").strip()
