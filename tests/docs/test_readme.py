@@ -138,14 +138,18 @@ PYTHON = [
 
 
 def test_the_examples_in_python(tmp_path: Path) -> None:
-    """All of them, one after the other, as they stand there, but for the address and the key."""
+    """All of them, as they stand there, but for the address; those of a page one after the other, in one session."""
     assert len(PYTHON) > 4
-    with RunningServer(tmp_path) as server:
+    folder = tmp_path / "laurels-data"
+    folder.mkdir()
+    (folder / "admin.key").write_text(ADMIN_KEY)
+    with RunningServer(folder) as server:
+        key = ""
         for document, block in PYTHON:
-            script = f"KEY = {ADMIN_KEY!r}\n" + block.replace("http://127.0.0.1:8080", server.url)
-            done = subprocess.run(
-                [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-            )
+            key = "\n".join(re.findall(r"^(?:from pathlib.*|KEY = .*)$", block, re.MULTILINE)) or key
+            script = f"{key}\n{block}".replace("http://127.0.0.1:8080", server.url)
+            command = [sys.executable, "-c", script]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode == 0, f"{document}: {done.stderr}"
             assert done.stdout, document
 

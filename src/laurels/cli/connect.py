@@ -29,9 +29,12 @@ OWN = "laurels"
 
 @contextlib.asynccontextmanager
 async def connect(settings: Settings) -> AsyncIterator["Peer"]:
-    url = settings.url or running_server(settings)
+    own = running_server(settings)
+    url = settings.url or own
     if url:
-        async with _client(url, settings.key or _admin_key(settings)) as client:
+        # The folder's key is for the server that holds the folder, and for nobody else.
+        key = settings.key or (_admin_key(settings) if _same_server(url, own) else None)
+        async with _client(url, key) as client:
             yield client
     elif url is None:
         async with _own_server(settings) as client:
@@ -94,6 +97,10 @@ def _admin_key(settings: Settings) -> str | None:
         return settings.admin_key_path.read_text("utf-8").strip() or None
     except OSError:
         return None
+
+
+def _same_server(url: str, own: str | None) -> bool:
+    return own is not None and own != "" and httpx.URL(url) == httpx.URL(own)
 
 
 def _client(url: str, key: str | None, transport: httpx.AsyncHTTPTransport | None = None) -> Peer:

@@ -54,9 +54,13 @@ def simulate(
 
 async def _run(settings: Settings, simulation: Simulation, board: str, rate: float, duration: float, seed: int) -> bool:
     async with connect_or_serve(settings) as peer:
-        await _prepare(peer, simulation, board)
+        try:
+            await _prepare(peer, simulation, board)
+        except LaurelsError as error:
+            raise peer.with_hint(error) from error
         typer.echo(f"Watch it: {peer.url.rstrip('/')}/boards/{board}?me={simulation.players[0].user_id}")
-        typer.echo(f"{len(simulation.players)} players, {rate:g} scores a second, seed {seed}.")
+        until = f"for {duration:g} s" if duration else "until Ctrl-C"
+        typer.echo(f"{len(simulation.players)} players, {rate:g} scores a second, {until}, seed {seed}.")
         game = Game(peer, simulation, board)
         await game.begin()
         stopped = asyncio.Event()

@@ -5,6 +5,7 @@ import contextlib
 import json
 import sys
 import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -16,10 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from laurels.cli.admin import AsJson, Key, Url, reach
-from laurels.cli.connect import connect
+from laurels.cli.connect import Peer, connect
 from laurels.cli.serve import DataDir
 from laurels.client import Entry, LiveView, asks
 from laurels.config import Settings
+from laurels.errors import LaurelsError
 
 FRAME_S = 0.08
 MARKED_S = 4.0
@@ -47,7 +49,7 @@ def watch(
 
 
 async def _print(settings: Settings, ask: asks.Ask[None]) -> None:
-    async with connect(settings) as peer:
+    async with connect(settings) as peer, _hinting(peer):
         async for view in peer.follow(ask):
             told = {
                 "board": view.board,
@@ -59,7 +61,8 @@ async def _print(settings: Settings, ask: asks.Ask[None]) -> None:
 
 
 async def _show(settings: Settings, ask: asks.Ask[None], picture: "Picture") -> None:
-    async with connect(settings) as peer:
+    async with connect(settings) as peer, _hinting(peer):
+        picture.url = peer.url
 
         async def follow() -> None:
             async for view in peer.follow(ask, lost=picture.lose):
@@ -68,10 +71,18 @@ async def _show(settings: Settings, ask: asks.Ask[None], picture: "Picture") -> 
         following = asyncio.create_task(follow())
         with Live(console=Console(), auto_refresh=False, screen=True) as live:
             while not following.done():
-                live.update(picture.draw(), refresh=True)
+                live.update(picture.draw(live.console.height), refresh=True)
                 picture.walk()
                 await asyncio.sleep(FRAME_S)
         await following
+
+
+@contextlib.asynccontextmanager
+async def _hinting(peer: Peer) -> AsyncIterator[None]:
+    try:
+        yield
+    except LaurelsError as error:
+        raise peer.with_hint(error) from error
 
 
 class Picture:
@@ -79,12 +90,14 @@ class Picture:
 
     def __init__(self, me: str | None) -> None:
         self._me = me
+        self.url = ""
         self._view: LiveView | None = None
         self._entries: dict[str, Entry] = {}
         self._order: list[str] = []
         # By user: by how much the rank is better, and until when that is shown.
         self._marks: dict[str, tuple[int, float]] = {}
-        self._lost = False
+        # Why there is no connection.
+        self._lost = ""
 
     def take(self, view: LiveView) -> None:
         now = time.monotonic()
@@ -93,13 +106,13 @@ class Picture:
             if before is not None and before.rank != entry.rank:
                 self._marks[entry.user_id] = (before.rank - entry.rank, now + MARKED_S)
         self._view = view
-        self._lost = False
+        self._lost = ""
         self._entries = {entry.user_id: entry for entry in view.users}
         kept = [user_id for user_id in self._order if user_id in self._entries]
         self._order = kept + [user_id for user_id in self._entries if user_id not in set(kept)]
 
-    def lose(self) -> None:
-        self._lost = True
+    def lose(self, reason: str) -> None:
+        self._lost = reason
 
     def walk(self) -> None:
         """Neighbours who are in the wrong order change places: one pass a frame, so that a move can be seen."""
@@ -109,21 +122,24 @@ class Picture:
             if places[order[lower - 1]] > places[order[lower]]:
                 order[lower - 1], order[lower] = order[lower], order[lower - 1]
 
-    def draw(self) -> RenderableType:
+    def draw(self, height: int) -> RenderableType:
         view = self._view
         if view is None or view.board is None:
-            return Text("Connecting…", style="dim")
-        rows = [self._entries[user_id] for user_id in self._order]
-        parts: list[RenderableType] = [self._title(view), self._table(rows)]
+            return Text(f"Connecting to {self.url} …\n{self._lost}", style="dim")
+        below: list[RenderableType] = []
         if self._me is not None:
-            mine = any(entry.user_id == self._me for entry in view.around)
-            parts.append(Text(f"\n{self._me}" if mine else f"\n{self._me} has no score here yet.", style="bold"))
-            parts.append(self._table(view.around))
-        return Group(*parts)
+            mine = next((entry for entry in view.around if entry.user_id == self._me), None)
+            told = f"{self._me} has no score here yet." if mine is None else _name(mine)
+            below = [Text(f"\n{told}", style="bold"), *([self._table(view.around)] if mine else [])]
+        # One's own rows come first; the best get what is left of the terminal.
+        used = 2 + (0 if not below else 2 + (1 + len(view.around) if len(below) > 1 else 0))
+        rows = [self._entries[user_id] for user_id in self._order][: max(3, height - used - 1)]
+        nobody = Text("Nobody has a score yet.", style="dim")
+        return Group(self._title(view), self._table(rows) if rows else nobody, *below)
 
     def _title(self, view: LiveView) -> Text:
         assert view.board is not None, "the first frame tells of the board"
-        state = ("reconnecting…", "bold red") if self._lost else ("● live", "green")
+        state = (f"reconnecting… ({self._lost})", "bold red") if self._lost else ("● live", "green")
         title = Text.assemble((view.board.name, "bold"), "  ", state, f"  {view.board.period}")
         title.append(f"  {view.total_users:,} players", "dim")
         if view.board.end_time is not None:
@@ -143,8 +159,16 @@ class Picture:
             mark = Text("")
             if by and until > now:
                 mark = Text(f"▲{by}", "green") if by > 0 else Text(f"▼{-by}", "red")
-            name = entry.display_name if isinstance(entry.display_name, str) else entry.user_id
             # As Text: a player may be called "[bold]".
             style = "reverse" if entry.user_id == self._me else ""
-            table.add_row(str(entry.rank), mark, Text(name), f"{entry.score:,g}", style=style)
+            table.add_row(str(entry.rank), mark, Text(_name(entry)), _number(entry.score), style=style)
         return table
+
+
+def _name(entry: Entry) -> str:
+    return entry.display_name if isinstance(entry.display_name, str) else entry.user_id
+
+
+def _number(score: float) -> str:
+    """Every digit of it; whole numbers without a fraction."""
+    return f"{int(score):,}" if score.is_integer() and abs(score) < 1e15 else f"{score:,}"

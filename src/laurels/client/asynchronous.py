@@ -139,10 +139,13 @@ class AsyncClient:
             if (cursor := page.next_cursor) is None:
                 return
 
-    async def follow(self, ask: Ask[None], lost: Callable[[], None] = lambda: None) -> AsyncIterator[LiveView]:
-        """See `live`. `lost` is called when the connection is gone, and it is tried to get it back."""
+    async def follow(
+        self, ask: Ask[None], lost: Callable[[str], None] = lambda _reason: None
+    ) -> AsyncIterator[LiveView]:
+        """See `live`. `lost` is told why the connection is gone; it is tried to get it back."""
         following = Following()
         while True:
+            reason = "it ended"
             try:
                 async with self.http.stream(
                     "GET", ask.path, params=ask.query, headers=ask.headers | following.headers, timeout=SILENCE_S
@@ -155,13 +158,14 @@ class AsyncClient:
                             yield following.view
             except Gap:
                 following.start_again()
-            except httpx.TransportError:
-                pass
+            except httpx.TransportError as error:
+                reason = unreachable(self.http.base_url, error).message
             except LaurelsError as error:
                 if not error.retryable:
                     raise
+                reason = error.message
             following.lost()
-            lost()
+            lost(reason)
             await asyncio.sleep(pause_before(following.failures))
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import UNSET
 
-from laurels.errors import CODES, OUTSIDE, LaurelsError
+from laurels.client.trying import error_from
 from laurels.http.answers import Entry
 from laurels.http.live_frames import ChangesFrame, HeartbeatFrame, LiveBoard, LiveFrame, ProblemFrame
 
@@ -35,7 +35,7 @@ class LiveView:
         if isinstance(frame, HeartbeatFrame):
             return False
         if isinstance(frame, ProblemFrame):
-            raise _error_of(frame)
+            raise error_from(frame.problem)
         shown = self.around if frame.view == "around" else self.users
         if isinstance(frame, ChangesFrame):
             if frame.sequence != self._sequences.get(frame.view, 0) + 1:
@@ -94,10 +94,3 @@ class Following:
     def start_again(self) -> None:
         """Something is missing: all of it is needed."""
         self._position = ""
-
-
-def _error_of(frame: ProblemFrame) -> LaurelsError:
-    kinds = {outside.http_status: kind for kind, outside in OUTSIDE.items()}
-    problem = frame.problem
-    code = problem.code if problem.code in CODES else "internal"
-    return kinds.get(problem.status, LaurelsError)(code, problem.detail, field=problem.field)

@@ -135,10 +135,11 @@ class Client:
             if (cursor := page.next_cursor) is None:
                 return
 
-    def follow(self, ask: Ask[None], lost: Callable[[], None] = lambda: None) -> Iterator[LiveView]:
-        """See `live`. `lost` is called when the connection is gone, and it is tried to get it back."""
+    def follow(self, ask: Ask[None], lost: Callable[[str], None] = lambda _reason: None) -> Iterator[LiveView]:
+        """See `live`. `lost` is told why the connection is gone; it is tried to get it back."""
         following = Following()
         while True:
+            reason = "it ended"
             try:
                 with self.http.stream(
                     "GET", ask.path, params=ask.query, headers=ask.headers | following.headers, timeout=SILENCE_S
@@ -151,13 +152,14 @@ class Client:
                             yield following.view
             except Gap:
                 following.start_again()
-            except httpx.TransportError:
-                pass
+            except httpx.TransportError as error:
+                reason = unreachable(self.http.base_url, error).message
             except LaurelsError as error:
                 if not error.retryable:
                     raise
+                reason = error.message
             following.lost()
-            lost()
+            lost(reason)
             time.sleep(pause_before(following.failures))
 
     def close(self) -> None:

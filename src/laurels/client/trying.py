@@ -3,8 +3,10 @@
 import random
 
 import httpx
+import msgspec
 
-from laurels.errors import CODES, OUTSIDE, LaurelsError, Unavailable
+from laurels.errors import CODES, OUTSIDE, Invalid, LaurelsError, Unavailable
+from laurels.http.answers import Problem
 
 TRIES = 6
 TIMEOUT_S = 30.0
@@ -30,13 +32,19 @@ def may_try_again(response: httpx.Response) -> bool:
 
 def error_of(response: httpx.Response) -> LaurelsError:
     """The error that a problem was made of."""
-    kinds = {outside.http_status: kind for kind, outside in OUTSIDE.items()}
     try:
-        problem = response.json()
-        code = problem["code"] if problem["code"] in CODES else "internal"
-        return kinds[problem["status"]](code, problem["detail"], field=problem.get("field"))
-    except (ValueError, KeyError, TypeError):
-        return Unavailable("internal", f"The server answered {response.status_code}: {response.text[:200]}")
+        return error_from(msgspec.json.decode(response.content, type=Problem))
+    except msgspec.DecodeError:
+        told = f"The server answered {response.status_code}: {response.text[:200]}"
+        # Somebody else than Laurels. What is not there now may be there later, what was refused stays so.
+        return (Unavailable if response.status_code >= 500 else Invalid)("internal", told)
+
+
+def error_from(problem: Problem) -> LaurelsError:
+    kinds = [kind for kind, outside in OUTSIDE.items() if outside.http_status == problem.status]
+    kind = next((kind for kind in kinds if kind.retryable == problem.retryable), LaurelsError)
+    code = problem.code if problem.code in CODES else "internal"
+    return kind(code, problem.detail, field=problem.field, rule=problem.rule)
 
 
 def unreachable(url: httpx.URL, error: httpx.TransportError) -> LaurelsError:
