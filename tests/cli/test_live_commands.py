@@ -108,6 +108,17 @@ def test_a_board_is_watched_by_a_program(served: RunningServer) -> None:
     assert (missing.returncode, "no public board 'nowhere'" in missing.stderr) == (4, True)
 
 
+def test_the_key_of_a_folder_is_for_its_own_server(served: RunningServer, tmp_path: Path) -> None:
+    """Another server is not told it, so its public boards can be seen, and no more."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "admin.key").write_text("a-key-that-nobody-else-may-see")
+    top = laurels("top", "--json", data_dir=folder, url=served.url)
+    assert (top.returncode, json.loads(top.stdout)) == (0, [])
+    pods = laurels("pods", "list", data_dir=folder, url=served.url)
+    assert (pods.returncode, "is given with --key or LAURELS_KEY" in pods.stderr) == (4, True)
+
+
 def _until(screen: int, text: str) -> str:
     """What the terminal shows, up to a text. Control sequences are left out."""
     seen = ""

@@ -26,7 +26,7 @@ def state(users: list[tuple[str, float]], number: int, name: str = "Board", *, d
         Shown(Place(user, score, 5, rank), Named("Ada", None) if user == "a" else NOBODY)
         for rank, (user, score) in enumerate(ordered, 1)
     ]
-    return State(Facts(name, Status.ACTIVE, period(number), number + 1), shown, len(shown), degraded)
+    return State(Facts(name, Status.ACTIVE, period(number), number, number + 1), shown, len(shown), degraded)
 
 
 states = st.builds(

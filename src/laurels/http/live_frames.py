@@ -21,7 +21,7 @@ FrameId = Annotated[str, Meta(description="Names the frame: a subscription that 
 
 
 class LiveBoard(Answer):
-    """What is shown of a board beside its ranks. `endTime` is when the period is over, null: never."""
+    """What is shown of a board beside its ranks. It takes scores from `startTime` until `endTime`; null: always."""
 
     name: str
     status: Status
@@ -146,6 +146,6 @@ def _board(facts: Facts, segment: str) -> LiveBoard:
         window=facts.period.window,
         period=facts.period.name,
         segment=segment,
-        start_time=show_moment(facts.period.start),
+        start_time=show_moment(facts.start),
         end_time=show_moment(facts.end),
     )

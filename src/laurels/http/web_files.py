@@ -40,6 +40,7 @@ def web_addresses() -> list[tuple[str, str, Answerer]]:
     return [
         ("GET", "/", page),
         ("GET", "/boards/{UUID}", page),
+        ("GET", "/favicon.ico", _serve("icon.svg", folder.joinpath("icon.svg").read_bytes())),
         ("GET", "/web/languages.json", languages),
         *(("GET", path, answerer) for path, answerer in found),
     ]

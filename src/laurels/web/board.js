@@ -54,15 +54,21 @@ class BoardPage {
     this.limited = h("p", { class: "quiet", hidden: true }, say("limited", { n: number(MOST_ROWS) }));
     this.around = new Rows({ label: say("me"), pick: (entry) => this.follow(entry) });
     this.own = h("section", { class: "panel own", "aria-labelledby": "own-title" });
+    // On a phone, while the panel is out of sight.
+    this.ownLine = h("button", { type: "button", class: "own-line", hidden: true, onclick: () => this.own.scrollIntoView({ block: "start" }) });
+    new IntersectionObserver(([seen]) => {
+      this.ownSeen = seen.isIntersecting;
+      this._showOwnLine();
+    }).observe(this.own);
     // On a phone they are a line each until they are asked for: the list comes first.
     this.picture = h("div");
     this.spread = h("details", { class: "panel spread", open: wide.matches }, h("summary", {}, h("h2", {}, say("distribution"))), this.picture);
     this.past = h("div");
     this.seasons = h("details", { class: "panel seasons", open: wide.matches }, h("summary", {}, h("h2", { id: "seasons-title" }, say("seasons"))), this.past);
     this.results = h("div", { class: "results" });
-    this.field = h("input", { id: "search", type: "search", maxlength: 256, autocomplete: "off", spellcheck: "false" });
+    this.field = h("input", { id: "search", type: "search", maxlength: 256, autocomplete: "off", spellcheck: "false", placeholder: say("search") });
 
-    main.classList.toggle("wall", this.wall);
+    document.body.classList.toggle("wall", this.wall);
     main.replaceChildren(
       h("p", { class: "crumb" }, h("a", { href: "/" }, `← ${say("back")}`)),
       h("div", { class: "title" }, this.title, this.badge, this.state, h("span", { class: "grow" }), this.players, this.clock),
@@ -70,7 +76,8 @@ class BoardPage {
       this.notice,
       h("div", { class: "columns" },
         h("div", { id: "ranking", role: "tabpanel", "aria-label": say("ranking"), class: "ranking" }, this.podium.element, this.nobody, this.rows.element, this.limited),
-        h("aside", { class: "side", "aria-label": say("me") }, this._search(), this.own, this.spread, this.seasons)));
+        h("aside", { class: "side", "aria-label": say("me") }, this._search(), this.own, this.spread, this.seasons)),
+      this.ownLine);
     addEventListener("keydown", (event) => {
       if (event.key !== "/" || event.ctrlKey || event.metaKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) return;
       event.preventDefault();
@@ -102,7 +109,8 @@ class BoardPage {
       else address.searchParams.set(each, this[each]);
     }
     history.replaceState(null, "", address);
-    this.notice.textContent = "";
+    this.notice.replaceChildren();
+    this.notice.classList.remove("bad");
     if (!("me" in change)) {
       this.rows.clear();
       this.podium.show([]);
@@ -120,14 +128,13 @@ class BoardPage {
   _follow(me) {
     this.results.replaceChildren();
     this.look({ me });
-    if (me !== null) this.own.scrollIntoView({ block: "nearest" });
   }
 
   _subscribe() {
     this.live?.close();
     const query = { ...this.selection, limit: LIVE_ROWS };
     if (this.me !== null) Object.assign(query, { userId: this.me, above: NEIGHBOURS, below: NEIGHBOURS, viewer: this.me });
-    this._drawn = null;
+    this._drawn = undefined;
     this._plotOld = true;
     this.live = new Live(this.uuid, query, {
       changed: (view, frame) => (view === "top" ? this._showTop(frame) : this._showAround()),
@@ -144,7 +151,10 @@ class BoardPage {
   _ended(problem) {
     this.state.textContent = "";
     this.state.className = "state";
-    this.notice.textContent = problem ? say("problem", { detail: problem.detail }) : say("gone");
+    clearTimeout(this._noted);
+    const again = h("button", { type: "button", onclick: () => this.look({ window: this.names[0], period: null, segment: "global" }) }, say("seasons.current"));
+    this.notice.replaceChildren(problem ? say("problem", { detail: problem.detail }) : say("gone"), " ", again);
+    this.notice.classList.add("bad");
   }
 
   _note(text) {
@@ -156,7 +166,11 @@ class BoardPage {
   _showState() {
     const view = this.live.views.top;
     const final = this.period !== null;
-    const [text, kind] = !this.isConnected ? [say("reconnecting"), "lost"] : view?.degraded ? [say("degraded"), "lost"] : final ? [say("final"), "final"] : [say("live"), "on"];
+    const running = view?.board?.status === "ACTIVE";
+    const [text, kind] = !this.isConnected ? [say("reconnecting"), "lost"]
+      : view?.degraded ? [say("degraded"), "lost"]
+        : final ? [`${say("final")} · ${view?.board?.period ?? ""}`, "final"]
+          : running ? [say("live"), "on"] : ["", ""];
     if (this.state.textContent !== text) this.state.textContent = text;
     this.state.className = `state ${kind}`;
   }
@@ -167,6 +181,7 @@ class BoardPage {
       this.rows.clear();
       this._note(say("newPeriod"));
       this._loadSeasons();
+      this._drawn = undefined;
     }
     if (this.rows.mine !== this.me) this.rows.mine = this.podium.mine = this.me;
     this.rows.show(users, totalUsers);
@@ -179,18 +194,22 @@ class BoardPage {
     document.title = `${told.name} · Laurels`;
     this.badge.textContent = say(`status.${told.status}`);
     this.badge.className = `badge ${told.status}`;
+    this.badge.hidden = this.period !== null;
+    this.nobody.textContent = say(this.segment === "global" ? "empty" : "empty.segment", { segment: this.segment });
     this._showClock(told);
     this._showState();
     this._plotOld = true;
-    if (this._drawn === null) this._plot();
+    if (this._drawn === undefined) this._plot();
   }
 
   _showClock(told) {
-    const end = this.period === null ? told.endTime : null;
-    if (end === this._end) return;
-    this._end = end;
+    const [end, label] = this.period !== null ? [null]
+      : told.status === "SCHEDULED" ? [told.startTime, "starts"]
+        : told.status === "ACTIVE" ? [told.endTime, told.window === "all" ? "ends" : "reset"] : [null];
+    if (`${end} ${label}` === this._end) return;
+    this._end = `${end} ${label}`;
     this._countdown?.close();
-    this._countdown = end === null ? null : new Countdown(end, say(told.window === "all" ? "ends" : "reset"));
+    this._countdown = end === null ? null : new Countdown(end, say(label));
     this.clock.replaceChildren(...(this._countdown ? [this._countdown.element] : []));
   }
 
@@ -201,7 +220,8 @@ class BoardPage {
     this.around.mine = this.me;
     this.around.clear();
     this.place = h("p", { class: "quiet place" });
-    const title = h("h2", { id: "own-title" }, say("me"));
+    this.ownTitle = h("h2", { id: "own-title" }, say("me"));
+    const title = this.ownTitle;
     this.own.classList.toggle("hint", this.me === null);
     if (this.me === null) {
       this.own.replaceChildren(title, h("p", { class: "quiet" }, say("me.hint")));
@@ -219,16 +239,22 @@ class BoardPage {
     if (!mine) {
       this.place.textContent = say("me.none", { name: this.me });
       this.rank = null;
+      this._showOwnLine();
       return;
     }
-    // Those ranked worse, of all others: what a rank can tell by itself.
-    const better = totalUsers > 1 ? (totalUsers - mine.rank) / (totalUsers - 1) : 1;
-    this.place.textContent = say("me.place", { percent: percent(better) });
+    this.ownTitle.textContent = name(mine);
+    this.place.textContent = totalUsers > 1 ? say("me.place", { percent: percent(mine.rank / totalUsers) }) : "";
     if (this.rank !== null && this.rank !== mine.rank) this._note(say("me.now", { name: name(mine), rank: number(mine.rank) }));
     this.rank = mine.rank;
     this.score = mine.score;
+    this.ownLine.replaceChildren(h("strong", {}, number(mine.rank)), ` ${name(mine)} `, h("span", {}, number(mine.score)));
+    this._showOwnLine();
     this._plotOld = true;
-    if (this._drawn !== null && this._drawn !== this.me) this._plot();
+    if (this._drawn !== undefined && this._drawn !== this.me) this._plot();
+  }
+
+  _showOwnLine() {
+    this.ownLine.hidden = this.ownSeen || this.rank === null || this.me === null;
   }
 
   // Windows and segments.
@@ -258,6 +284,7 @@ class BoardPage {
       },
     }, h("label", {}, say("segment.name", { kind: say(`segment.${kind}`) }), " ", field), h("button", {}, say("segment.choose")));
     this._showChoices();
+    form.addEventListener("keydown", (event) => event.key === "Escape" && this._showChoices());
     this.segmentTabs.append(form);
     field.focus();
   }
@@ -291,6 +318,8 @@ class BoardPage {
   }
 
   async _loadSeasons() {
+    this.seasons.hidden = this.window === "all";
+    if (this.seasons.hidden) return;
     const { periods } = await read(board(this.uuid, "/periods"), { window: this.window, limit: 200 }).catch(() => ({ periods: [] }));
     const past = periods.filter((period) => period.status === "FINAL");
     if (!past.length) {
@@ -310,6 +339,8 @@ class BoardPage {
     const spread = await read(board(this.uuid, "/distribution"), { ...drawn, buckets: BUCKETS }).catch(() => null);
     if (spread === null || JSON.stringify(drawn) !== JSON.stringify(this.selection)) return;
     const open = this.picture.querySelector("details")?.open ?? false;
+    this.spread.hidden = spread.buckets.length === 0;
+    if (this.spread.hidden) return;
     const picture = plot(spread, this.rank === null ? null : this.score);
     if (open) picture.querySelector?.("details")?.setAttribute("open", "");
     this.picture.replaceChildren(picture);

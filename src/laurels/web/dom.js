@@ -33,7 +33,7 @@ export function face(entry) {
   const letters = [...name(entry).normalize()].filter((letter) => /[\p{L}\p{N}]/u.test(letter));
   let hue = 0;
   for (const letter of entry.userId) hue = (hue * 31 + letter.codePointAt(0)) % 360;
-  const element = h("span", { class: "face", "aria-hidden": "true" }, (letters[0] ?? "?").toUpperCase());
+  const element = h("span", { class: "face", "aria-hidden": "true" }, (letters[0] ?? [...name(entry)][0] ?? "?").toUpperCase());
   element.style.setProperty("--hue", hue);
   return element;
 }

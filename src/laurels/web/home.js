@@ -6,6 +6,7 @@ import { board, read } from "./server.js";
 import { Countdown } from "./countdown.js";
 
 const PAGE = 24;
+const REFRESH_MS = 15_000;
 
 export async function home(main) {
   document.title = "Laurels";
@@ -26,17 +27,20 @@ export async function home(main) {
 }
 
 function card(found) {
+  const players = h("span", { class: "quiet" });
   const leader = h("span", { class: "leader quiet" });
   const period = found.periods[0];
   const countdown = period?.nextReset ? new Countdown(period.nextReset, say("reset")).element : null;
   const element = h("li", { class: "card" },
     h("a", { href: `/boards/${encodeURIComponent(found.UUID)}` }, found.name),
     h("span", { class: `badge ${found.status}` }, say(`status.${found.status}`)),
-    h("span", { class: "quiet" }, found.totalUsers === null ? "" : count("players", found.totalUsers)),
-    leader, countdown);
-  read(board(found.UUID, "/top"), { limit: 1 }).then(
-    ({ users: [best] }) => best && leader.replaceChildren(h("span", { class: "star", "aria-hidden": "true" }, "★"), " ", name(best)),
-    () => undefined,
-  );
+    players, leader, countdown);
+  async function refresh() {
+    const { users: [best], totalUsers } = await read(board(found.UUID, "/top"), { limit: 1 });
+    players.textContent = count("players", totalUsers);
+    if (best) leader.replaceChildren(h("span", { class: "star", "aria-hidden": "true" }, "★"), " ", name(best));
+  }
+  refresh().catch(() => undefined);
+  setInterval(() => document.visibilityState === "visible" && refresh().catch(() => undefined), REFRESH_MS);
   return element;
 }

@@ -9,7 +9,6 @@ const FOOT = 22;
 
 export function plot(distribution, mine) {
   const buckets = distribution.buckets;
-  if (!buckets.length) return h("p", { class: "quiet" }, say("empty"));
   const most = Math.max(...buckets.map((bucket) => bucket.count));
   const width = WIDTH / buckets.length;
   const own = mine === null ? -1 : buckets.findIndex((bucket, index) => mine < bucket.to || index === buckets.length - 1);

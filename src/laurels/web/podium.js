@@ -24,10 +24,11 @@ export class Podium {
       const step = this._steps.get(entry.userId) ?? this._make(entry);
       this._steps.set(entry.userId, step);
       step.entry = entry;
-      step.element.className = `step step-${index + 1}${entry.userId === this.mine ? " mine" : ""}`;
+      step.element.className = `step step-${index + 1} medal-${entry.rank}${entry.userId === this.mine ? " mine" : ""}`;
       step.rank.textContent = number(entry.rank);
       step.name.textContent = name(entry);
       step.score.textContent = number(entry.score);
+      step.score.title = String(entry.score);
       return step.element;
     });
     if (elements.some((element, index) => this.element.children[index] !== element) || this.element.children.length !== elements.length) {

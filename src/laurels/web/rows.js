@@ -23,11 +23,12 @@ export class Rows {
     this._marks = new Map();
     this.mine = null;
     this.body = h("div", { class: "rows", role: "rowgroup" });
+    this._measure = h("div", { class: "measure", "aria-hidden": "true" });
     this.element = h("div", { class: "table", role: "table", "aria-label": label },
       h("div", { role: "rowgroup", class: "rows-head" },
         h("div", { role: "row", class: "row head" },
           ...["rank", "change", "player", "score"].map((each) => h("span", { role: "columnheader", class: each }, say(each))))),
-      this.body);
+      this._measure, this.body);
     this._scrolled = () => this._plan();
     addEventListener("scroll", this._scrolled, { passive: true });
     addEventListener("resize", this._scrolled, { passive: true });
@@ -77,8 +78,9 @@ export class Rows {
     this._plan();
   }
 
+  // Rows grow with the type: a row that nobody sees is measured.
   get rowHeight() {
-    return parseFloat(getComputedStyle(this.element).getPropertyValue("--row")) || 48;
+    return this._measure.getBoundingClientRect().height || 48;
   }
 
   _plan() {
@@ -89,11 +91,13 @@ export class Rows {
   }
 
   _range() {
+    // A short list is in the page as a whole.
+    if (!this._load) return [this._first, Math.max(this._first, this._live.length)];
     const height = this.rowHeight;
     const top = this.body.getBoundingClientRect().top;
     const from = Math.floor(-top / height) - OVERSCAN;
     const to = Math.ceil((innerHeight - top) / height) + OVERSCAN;
-    const end = Math.max(this._first, this._load ? this._total : this._live.length);
+    const end = Math.max(this._first, this._total);
     return [Math.min(end, Math.max(0, from) + this._first), Math.min(end, Math.max(0, to) + this._first)];
   }
 
@@ -141,6 +145,7 @@ export class Rows {
     row.rank.textContent = number(entry.rank);
     if (row.name.textContent !== name(entry)) row.name.textContent = name(entry);
     row.score.textContent = number(entry.score);
+    row.score.title = String(entry.score);
     const by = this.mark(entry);
     row.change.className = by > 0 ? "change up" : by < 0 ? "change down" : "change";
     row.change.replaceChildren(...(by ? [

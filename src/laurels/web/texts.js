@@ -4,13 +4,16 @@ let texts = {};
 let code = "en";
 let plurals = new Intl.PluralRules(code);
 let numbers = new Intl.NumberFormat(code);
-let percents = new Intl.NumberFormat(code);
+let percents = numbers;
+let large = numbers;
+let small = numbers;
 
 export async function start(choose) {
   const languages = await (await fetch("/web/languages.json")).json();
   const asked = new URLSearchParams(location.search).get("lang");
   const liked = [asked, remembered(), ...navigator.languages].filter(Boolean);
   await use(liked.map((each) => each.split("-")[0]).find((each) => each in languages) ?? "en");
+  if (asked === code) remember(code);
   choose.replaceChildren(...Object.entries(languages).map(([each, name]) => new Option(name, each, false, each === code)));
   choose.addEventListener("change", () => {
     remember(choose.value);
@@ -27,6 +30,8 @@ async function use(language) {
   code = language;
   plurals = new Intl.PluralRules(code);
   numbers = new Intl.NumberFormat(code, { maximumFractionDigits: 3 });
+  large = new Intl.NumberFormat(code, { notation: "scientific", maximumSignificantDigits: 7 });
+  small = new Intl.NumberFormat(code, { maximumSignificantDigits: 3 });
   percents = new Intl.NumberFormat(code, { style: "percent", maximumFractionDigits: 1 });
   document.documentElement.lang = code;
   for (const element of document.querySelectorAll("[data-text]")) element.textContent = say(element.dataset.text);
@@ -47,8 +52,11 @@ export function count(name, n, values = {}) {
   return say(form in texts ? form : `${name}_other`, { n: number(n), ...values });
 }
 
+// Every digit, as long as a row has room for them.
 export function number(value) {
-  return numbers.format(value);
+  const size = Math.abs(value);
+  if (size >= 1e13) return large.format(value);
+  return (size > 0 && size < 0.001 ? small : numbers).format(value);
 }
 
 export function percent(value) {

@@ -59,12 +59,14 @@ class Facts(Struct, frozen=True):
     name: str
     status: Status
     period: Period
-    # When the period is over: at its own end, or at its board's.
+    # When it takes scores: from its own start, or its board's, until its own end, or its board's.
+    start: int | None
     end: int | None
 
     @classmethod
     def of(cls, board: Board, period: Period, now: int) -> "Facts":
-        return cls(board.name, board.status_at(now), period, board.end_of(period))
+        starts = [start for start in (period.start, board.start_at) if start is not None]
+        return cls(board.name, board.status_at(now), period, max(starts, default=None), board.end_of(period))
 
 
 class Shown(NamedTuple):
