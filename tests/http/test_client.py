@@ -9,6 +9,7 @@ import pytest
 
 from laurels.client import AsyncClient, Client, Score
 from laurels.client.asks import Ask
+from laurels.client.trying import pause_before
 from laurels.errors import Conflict, Invalid, NotFound, Unauthenticated, Unavailable
 from support.calls import NewBoard
 from support.live import seen
@@ -119,6 +120,20 @@ def test_a_board_is_followed(server: RunningServer, board: str) -> None:
         assert seen(view.users) == seen(view.around) == (("bob", 1, 9), ("ada", 2, 5))
         with pytest.raises(NotFound):
             next(client.live("nowhere"))
+
+
+def test_a_name_with_odd_line_ends_breaks_nobody(server: RunningServer, board: str) -> None:
+    with Client(server.url, ADMIN_KEY) as client:
+        for odd in ("a\u2028b", "c\u2029d", "e:data: {}"):
+            client.submit(board, odd, 1)
+        view = next(client.live(board))
+        assert {entry.user_id for entry in view.users} == {"a\u2028b", "c\u2029d", "e:data: {}"}
+
+
+def test_pauses_grow_and_stay_bounded() -> None:
+    pauses = [pause_before(number) for number in (1, 3, 8, 5000)]
+    assert 0 < pauses[0] < 0.2 < pauses[1] < pauses[2] <= 6
+    assert pauses[-1] <= 6
 
 
 def test_the_same_with_await(server: RunningServer, board: str) -> None:

@@ -297,10 +297,12 @@ def test_users_of_a_board_are_found_by_name(api: httpx.Client, new_board: NewBoa
 
     # Not the third, who has no score.
     assert found(q=f"SOONI {board}") == [(f"s2-{board}", 1), (f"s1-{board}", 2)]
+    problem(httpx.get(f"{api.base_url}{search}", params={"q": "x", "viewer": "x"}), 401, "key_required")
     assert found(q=f"s1-{board}") == [(f"s1-{board}", 2)]
     assert found(q=f"sooni {board}", segment="region:kr", limit="1") == [(f"s2-{board}", 1)]
     assert found(q=f"sooni {board}", segment="region:eu") == []
     assert api.put(f"{API}/leaderboards/{board}/users/s2-{board}/hidden", json={}).status_code == 200
     assert found(q=f"sooni {board}") == [(f"s1-{board}", 1)]
     problem(api.get(search), 422, "missing_field", "q")
+    problem(api.get(search, params={"q": "a\0"}), 422, "wrong_format", "q")
     problem(api.get(search, params={"q": "x", "limit": "51"}), 422, "out_of_range", "limit")

@@ -12,8 +12,9 @@ from support.calls import NewBoard
 from support.running import RunningServer
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Closed before other tests begin: while it is open, its event loop runs, and no other can."""
     with browsing() as opened:
         yield opened
 

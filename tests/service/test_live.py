@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from laurels.core.people import GLOBAL, Hidden
-from laurels.errors import Busy, Invalid, LaurelsError, NotFound, Unavailable
+from laurels.errors import Invalid, LaurelsError, NotFound, TooMany, Unavailable
 from laurels.service.laurels import Laurels
 from laurels.service.live import Audience, Frame, Kind, Look, LookAround, LookTop, Subscription, hub
 from laurels.service.reads import Selection
@@ -156,30 +157,91 @@ def test_one_who_is_hidden_from_others_sees_themselves(stage: Stage) -> None:
         await create(laurels)
         await submit(laurels, ("ada", 5), ("bob", 9))
         board = held(laurels)
-
-        async def look(viewer: str) -> Subscription:
-            selection = await laurels.reads.as_seen_by_all(board, Selection(window="all", viewer=viewer))
-            looks: list[Look] = [
-                LookTop(board.id, selection, 10),
-                LookAround(board.id, selection, viewer, 1, 1, viewer),
-            ]
-            return await laurels.live.subscribe(anybody(), looks, None)
-
+        own = Selection(window="all", viewer="bob")
+        looks: list[Look] = [LookTop(board.id, own, 10), LookAround(board.id, own, "bob", 1, 1)]
         others = await laurels.live.subscribe(anybody(), [top(laurels)], None)
-        ada, bob = await look("ada"), await look("bob")
-        # Nobody is hidden: all look at the same.
-        assert await next_frame(others) is await next_frame(ada) is await next_frame(bob)
+        bob = await laurels.live.subscribe(anybody(), looks, None)
+        assert [users(frame) for frame in (await next_frame(others), *bob.take())] == [[(0, "bob"), (1, "ada")]] * 3
         await laurels.moderation.hide(ADMIN, "default", board, "bob", Hidden.SHADOW, None, None)
         assert users(await next_frame(others)) == [(0, "ada")]
-        await until(lambda: bob.ended is not None)
-        assert isinstance(bob.ended, Busy)
-        laurels.live.leave(bob)
-        again = await look("bob")
-        frames = list(again.take())
-        assert [users(frame) for frame in frames] == [[(0, "bob"), (1, "ada")]] * 2
         await submit(laurels, ("bob", 1))
-        changed = await next_frame(again)
-        assert users(changed) == [(0, "bob")]
-        assert list(others.take()) == []
+        # Nothing has changed for bob, but the score.
+        assert users(await next_frame(bob)) == [(0, "bob")]
+        await submit(laurels, ("ada", 1))
+        assert users(await next_frame(others)) == [(0, "ada")]
+
+        def shown() -> list[tuple[str, float, int]]:
+            places = [view.state.users[0].place for view in bob._views]
+            return [(place.user_id, place.score, place.rank) for place in places]
+
+        await until(lambda: shown() == [("bob", 10, 1)] * 2)
 
     play(stage, work)
+
+
+def test_a_view_that_takes_its_time_holds_up_nobody_else(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels)
+        await submit(laurels, ("ada", 5))
+        live, release = laurels.live, asyncio.Event()
+        slow, fast = top(laurels, 7), top(laurels, 8)
+        one = await live.subscribe(anybody(), [slow], None)
+        other = await live.subscribe(anybody(), [fast], None)
+        assert [frame.sequence for each in (one, other) for frame in each.take()] == [1, 1]
+        reads: list[Look] = []
+        read = live.read
+
+        async def hanging(look: Look, *rest: Any) -> Any:
+            if look == slow:
+                reads.append(look)
+                await release.wait()
+            return await read(look, *rest)
+
+        monkeypatch.setattr(live, "read", hanging)
+        for number in range(2, 6):
+            await submit(laurels, ("ada", 1))
+            assert (await next_frame(other)).sequence == number
+        assert (len(reads), list(one.take())) == (1, [])
+        # Those who come meanwhile share one read.
+        coming = [asyncio.create_task(live.subscribe(anybody(), [slow], None)) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        release.set()
+        assert {next(iter((await each).take())).kind for each in coming} == {Kind.SNAPSHOT}
+        assert (await next_frame(one)).kind is Kind.CHANGES
+        assert len(reads) <= 4
+
+    play(stage, work, live_tick_ms=20)
+
+
+def test_rows_that_nobody_looks_at_yet_are_counted_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "VIEW_ROWS", 2000)
+
+    async def work(laurels: Laurels) -> None:
+        await create(laurels)
+        live = laurels.live
+        looks: list[Look] = [top(laurels, 900), LookAround(held(laurels).id, ALL, "ada", 50, 49)]
+        first = await live.subscribe(anybody(), looks, None)
+        # The same again costs nothing, another much.
+        again = await live.subscribe(anybody(), looks, None)
+        bob = LookAround(held(laurels).id, ALL, "bob", 49, 50)
+        coming = (live.subscribe(anybody(), [top(laurels, 600 + number), bob], None) for number in range(5))
+        joined = await asyncio.gather(*coming, return_exceptions=True)
+        assert [isinstance(each, TooMany) for each in joined] == [False, True, True, True, True]
+        assert live._rows == 1700
+        live.leave(next(each for each in joined if isinstance(each, Subscription)))
+        live.leave(first)
+        live.leave(again)
+        assert live._rows == 0
+
+    play(stage, work)
+
+
+def test_reading_leaves_time_to_others() -> None:
+    async def run() -> None:
+        budget = hub._Budget(10_000, 100)
+        began = time.monotonic()
+        await asyncio.gather(*(budget.take(50) for _ in range(20)))
+        # A hundred at once, nine hundred at ten thousand a second.
+        assert time.monotonic() - began >= 0.08
+
+    asyncio.run(run())

@@ -17,7 +17,7 @@ WORDS = [
     ("AsyncClient", "Client"),
     ("async ", ""),
     ("await ", ""),
-    ("aiter_lines", "iter_lines"),
+    ("aiter_bytes", "iter_bytes"),
     ("aread", "read"),
     ("aclose", "close"),
     ("__aenter__", "__enter__"),
@@ -27,7 +27,7 @@ WORDS = [
 
 def test_the_two_clients_are_the_same() -> None:
     text = (CLIENT / "asynchronous.py").read_text("utf-8")
-    text = re.sub(r"( +)for each in page\.(\w+):\n +yield each\n", r"\1yield from page.\2\n", text)
+    text = re.sub(r"( +)for (\w+) in (\S+):\n +yield \2\n", r"\1yield from \3\n", text)
     for word, other in WORDS:
         assert word in text
         text = text.replace(word, other)

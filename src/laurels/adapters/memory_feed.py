@@ -25,4 +25,10 @@ class MemoryFeed:
     def subscribe(self, topic: str, hear: Hear) -> Callable[[], None]:
         hearers = self._hearers.setdefault(topic, [])
         hearers.append(hear)
-        return lambda: hearers.remove(hear)
+
+        def end() -> None:
+            hearers.remove(hear)
+            if not hearers:
+                self._hearers.pop(topic, None)
+
+        return end

@@ -103,6 +103,7 @@ class Game:
         self._simulation = simulation
         self._board = board
         self._run_id = new_key_id()
+        self._limit = min(1000, len(simulation.players))
         self._window = ""
         # What each player had before, and has by what was acknowledged.
         self._before: dict[str, float] = {}
@@ -177,13 +178,12 @@ class Game:
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """Look at the board meanwhile, as a player would."""
-        limit = min(1000, len(self._simulation.players))
 
         async def look() -> None:
-            async for view in self._peer.live(self._board, limit, window=self._window):
+            async for view in self._peer.live(self._board, self._limit, window=self._window):
                 self.frames += 1
-                self._looked.set()
                 self._seen = {entry.user_id: entry.score for entry in view.users}
+                self._looked.set()
 
         looking = asyncio.create_task(look())
         try:
@@ -198,10 +198,12 @@ class Game:
         for user_id, points in self._earned.items():
             expected[user_id] = expected.get(user_id, 0) + points
         found = await self._scores()
+        best = await self._peer.top(self._board, self._limit, window=self._window)
+        shown = {entry.user_id: entry.score for entry in best.users}
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._until_seen(found), WAIT_S)
+            await asyncio.wait_for(self._until_seen(shown), WAIT_S)
         wrong = [user_id for user_id in expected | found if expected.get(user_id) != found.get(user_id)]
-        unseen = [user_id for user_id, score in self._seen.items() if found.get(user_id) != score]
+        unseen = [user_id for user_id in shown | self._seen if shown.get(user_id) != self._seen.get(user_id)]
         typer.echo(
             f"Sent: {self.sent}. Acknowledged: {self.acknowledged}. Refused: {self.refused}. "
             f"Seen live: {self.frames} frames of the best {len(self._seen)}."
@@ -212,8 +214,8 @@ class Game:
         typer.echo(f"It adds up: {len(found)} players have what was acknowledged, and that was seen.")
         return True
 
-    async def _until_seen(self, found: dict[str, float]) -> None:
-        while any(found.get(user_id) != score for user_id, score in self._seen.items()):
+    async def _until_seen(self, shown: dict[str, float]) -> None:
+        while self._seen != shown:
             self._looked.clear()
             await self._looked.wait()
 

@@ -108,8 +108,9 @@ class Picture:
         self._view = view
         self._lost = ""
         self._entries = {entry.user_id: entry for entry in view.users}
-        kept = [user_id for user_id in self._order if user_id in self._entries]
-        self._order = kept + [user_id for user_id in self._entries if user_id not in set(kept)]
+        self._marks = {user_id: mark for user_id, mark in self._marks.items() if mark[1] > now}
+        kept = dict.fromkeys(user_id for user_id in self._order if user_id in self._entries)
+        self._order = [*kept, *(user_id for user_id in self._entries if user_id not in kept)]
 
     def lose(self, reason: str) -> None:
         self._lost = reason

@@ -153,9 +153,9 @@ class AsyncClient:
                     if not response.is_success:
                         await response.aread()
                         raise error_of(response)
-                    async for line in response.aiter_lines():
-                        if following.take(line):
-                            yield following.view
+                    async for chunk in response.aiter_bytes():
+                        for view in following.take(chunk):
+                            yield view
             except Gap:
                 following.start_again()
             except httpx.TransportError as error:

@@ -1,5 +1,7 @@
 """Following a board: what frames make of what is seen, and where to go on after a break. Nothing is sent here."""
 
+from collections.abc import Iterator
+
 import msgspec
 from msgspec import UNSET
 
@@ -65,6 +67,7 @@ class Following:
         self._position = ""
         self._id = ""
         self._failures = 0
+        self._rest = b""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -75,21 +78,28 @@ class Following:
         """Connections in a row that brought nothing."""
         return self._failures
 
-    def take(self, line: str) -> bool:
-        """Take a line of the stream; whether there is something new to see."""
-        name, _, value = line.partition(": ")
-        if name == "id":
-            self._id = value
-        elif name == "data":
-            changed = self.view.apply(_decoder.decode(value))
-            self._position = self._id
-            self._failures = 0
-            return changed
-        return False
+    def take(self, chunk: bytes) -> Iterator[LiveView]:
+        """Take what came of the stream; gives the view once for each frame that there is something new to see of."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            # Only at these ends: a name may have what others take for the end of a line.
+            name, _, value = line.partition(b": ")
+            if name == b"id":
+                self._id = value.decode()
+            elif name == b"data":
+                try:
+                    changed = self.view.apply(_decoder.decode(value))
+                except msgspec.DecodeError as error:
+                    raise Gap from error
+                self._position = self._id
+                self._failures = 0
+                if changed:
+                    yield self.view
 
     def lost(self) -> None:
         """The connection is gone."""
         self._failures += 1
+        self._rest = b""
 
     def start_again(self) -> None:
         """Something is missing: all of it is needed."""

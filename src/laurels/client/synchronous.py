@@ -147,9 +147,8 @@ class Client:
                     if not response.is_success:
                         response.read()
                         raise error_of(response)
-                    for line in response.iter_lines():
-                        if following.take(line):
-                            yield following.view
+                    for chunk in response.iter_bytes():
+                        yield from following.take(chunk)
             except Gap:
                 following.start_again()
             except httpx.TransportError as error:

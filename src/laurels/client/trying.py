@@ -18,7 +18,7 @@ _AGAIN = {429, 503}
 
 def pause_before(number: int, response: httpx.Response | None = None) -> float:
     """How long to wait before try `number` (the first is 0): longer each time, not in step with others."""
-    pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (number - 1)) * random.uniform(0.8, 1.2)  # noqa: S311
+    pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(number - 1, 10)) * random.uniform(0.8, 1.2)  # noqa: S311
     try:
         asked = float(response.headers.get("Retry-After", "0")) if response is not None else 0.0
     except ValueError:

@@ -144,7 +144,7 @@ class SearchAnswer(Answer):
     window: str
     period: str
     segment: str
-    users: Annotated[list[Entry], Meta(description="Those who are ranked, best first.")]
+    users: Annotated[list[Entry], Meta(description="Those who are ranked: the one with that id, then the best.")]
 
 
 class Bucket(Answer):

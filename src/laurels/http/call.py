@@ -197,6 +197,9 @@ class Endpoint:
         # Before anything is read of what is sent: a stranger's large body is not worth the time.
         self.guard(call)
         call.query = self._query(connection)
+        if getattr(call.query, "viewer", None) is not None:
+            # Whoever may say whose eyes these are can find out who is hidden: not everybody.
+            call.caller.require_key()
         return call
 
     def _response(self, answer: Any) -> Response:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -31,6 +31,7 @@ _STREAM_HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 RETRY = b"retry: 1000\n\n"
+GOODBYE_S = 5.0
 
 
 class Live:
@@ -62,6 +63,15 @@ class Live:
             leaving.cancel()
             self._hub.leave(subscription)
 
+    @contextlib.asynccontextmanager
+    async def goodbye(self) -> AsyncIterator[None]:
+        """The last words: who does not take them either is cut off."""
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                yield
+        except TimeoutError:
+            self._subscription.audience.cut()
+
     async def _send(self, send: Callable[[EncodedFrame], Awaitable[None]], encoded: EncodedFrame) -> None:
         self._subscription.sending_since = time.monotonic()
         await send(encoded)
@@ -88,7 +98,8 @@ class Live:
             raise
         error = await self.run(receive, send_event)
         body = b"" if error is None else event_of("problem", msgspec.json.encode(_problem(error)))
-        await send_body(body, more=False)
+        async with self.goodbye():
+            await send_body(body, more=False)
 
 
 async def serve_socket(scope: Scope, receive: Receive, send: Send, open_live: Callable[[], Awaitable[Live]]) -> None:
@@ -101,16 +112,20 @@ async def serve_socket(scope: Scope, receive: Receive, send: Send, open_live: Ca
     async def send_message(encoded: EncodedFrame) -> None:
         await link.send(encoded.message)
 
+    goodbye: contextlib.AbstractAsyncContextManager[None] = contextlib.nullcontext()
     try:
-        error = await (await open_live()).run(receive, send_message)
+        live = await open_live()
+        goodbye = live.goodbye()
+        error = await live.run(receive, send_message)
     except LaurelsError as refused:
         error = refused
     if error is None:
         return
     code = CLOSE_RESTART if isinstance(error, Unavailable) and error.code == "stopping" else CLOSE + _status(error)
     with contextlib.suppress(OSError, RuntimeError):
-        await link.send(text_message(msgspec.json.encode(_problem(error))))
-        await send({"type": "websocket.close", "code": code, "reason": error.code})
+        async with goodbye:
+            await link.send(text_message(msgspec.json.encode(_problem(error))))
+            await send({"type": "websocket.close", "code": code, "reason": error.code})
 
 
 def _problem(error: LaurelsError) -> ProblemFrame:

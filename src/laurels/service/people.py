@@ -65,6 +65,11 @@ class People:
             self._hear(None)
         return self._changes
 
+    @property
+    def is_silent(self) -> bool:
+        """The ledger did not answer a moment ago: names may be missing."""
+        return time.monotonic() < self._silent_until
+
     def start(self) -> None:
         self._unsubscribe = self._feed.subscribe(TOPIC, self._hear)
 

@@ -96,11 +96,6 @@ class Reads:
             return target, "final"
         return target, await self._source.revision(board, ranking)
 
-    async def as_seen_by_all(self, board: Board, selection: Selection) -> Selection:
-        """Without who looks, unless they are hidden from the others and so see something else."""
-        _, ranking = await self._target(board, selection)
-        return selection if ranking.guest is not None else replace(selection, viewer=None)
-
     async def rank(self, board: Board, selection: Selection, user_id: str) -> Shown[Found]:
         style = _style(board, selection)
 

@@ -13,6 +13,7 @@ const wide = matchMedia("(min-width: 70rem)");
 const LIVE_ROWS = 100;
 const DEEP_MS = 2000;
 const PLOT_MS = 10_000;
+const SEASONS_MS = 20_000;
 const BUCKETS = 24;
 const NEIGHBOURS = 3;
 const NOTED_MS = 8000;
@@ -96,6 +97,8 @@ class BoardPage {
     this._loadSeasons();
     setInterval(() => document.visibilityState === "visible" && scrollY > innerHeight && this.rows.refresh(), DEEP_MS);
     setInterval(() => document.visibilityState === "visible" && this._plotOld && this._plot(), PLOT_MS);
+    // A round is final some time after its end.
+    setInterval(() => document.visibilityState === "visible" && this._loadSeasons(), SEASONS_MS);
   }
 
   // What is looked at changes.
@@ -109,6 +112,7 @@ class BoardPage {
       else address.searchParams.set(each, this[each]);
     }
     history.replaceState(null, "", address);
+    clearTimeout(this._noted);
     this.notice.replaceChildren();
     this.notice.classList.remove("bad");
     if (!("me" in change)) {
@@ -133,7 +137,7 @@ class BoardPage {
   _subscribe() {
     this.live?.close();
     const query = { ...this.selection, limit: LIVE_ROWS };
-    if (this.me !== null) Object.assign(query, { userId: this.me, above: NEIGHBOURS, below: NEIGHBOURS, viewer: this.me });
+    if (this.me !== null) Object.assign(query, { userId: this.me, above: NEIGHBOURS, below: NEIGHBOURS });
     this._drawn = undefined;
     this._plotOld = true;
     this.live = new Live(this.uuid, query, {
@@ -306,6 +310,7 @@ class BoardPage {
     let found = [];
     try {
       ({ users: found } = await read(board(this.uuid, "/search"), { ...this.selection, q: asked }));
+      if (asked !== this.field.value.trim()) return;
     } catch (error) {
       this.results.replaceChildren(h("p", { role: "status" }, say("problem", { detail: error.message })));
       return;
@@ -320,7 +325,10 @@ class BoardPage {
   async _loadSeasons() {
     this.seasons.hidden = this.window === "all";
     if (this.seasons.hidden) return;
-    const { periods } = await read(board(this.uuid, "/periods"), { window: this.window, limit: 200 }).catch(() => ({ periods: [] }));
+    const asked = this.window;
+    const { periods } = await read(board(this.uuid, "/periods"), { window: asked, limit: 200 }).catch(() => ({ periods: null }));
+    // Too late, or nothing new.
+    if (asked !== this.window || periods === null || document.activeElement?.id === "season") return;
     const past = periods.filter((period) => period.status === "FINAL");
     if (!past.length) {
       this.past.replaceChildren(h("p", { class: "quiet" }, say("seasons.none")));

@@ -32,10 +32,10 @@ function themes(button) {
 
 async function run() {
   const main = document.getElementById("main");
-  await start(document.getElementById("language"));
-  themes(document.getElementById("theme"));
   const [, uuid] = location.pathname.match(/^\/boards\/([^/]+)$/) ?? [];
   try {
+    await start(document.getElementById("language"));
+    themes(document.getElementById("theme"));
     await (uuid === undefined ? home(main) : boardPage(main, decodeURIComponent(uuid)));
   } catch (error) {
     const gone = error.status === 401 || error.status === 404;

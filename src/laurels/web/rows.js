@@ -43,6 +43,7 @@ export class Rows {
   show(entries, total) {
     const before = new Map(this._live.map((entry) => [entry.userId, entry.rank]));
     const until = Date.now() + MARKED_MS;
+    for (const [user, mark] of this._marks) if (mark.until <= Date.now()) this._marks.delete(user);
     for (const entry of entries) {
       const was = before.get(entry.userId);
       if (was !== undefined && was !== entry.rank) this._marks.set(entry.userId, { by: was - entry.rank, until });
@@ -115,11 +116,10 @@ export class Rows {
     const seen = new Set();
     for (let index = from; index < to; index += 1) {
       const entry = this._entry(index);
-      if (!entry) {
-        this._fetch(Math.floor(index / PAGE));
-        continue;
-      }
-      if (this._pages.get(Math.floor(index / PAGE))?.old) this._fetch(Math.floor(index / PAGE));
+      const page = Math.floor(index / PAGE);
+      // What was read and is not there is asked for again with the next refresh, not sooner.
+      if (index >= this._live.length && (!this._pages.has(page) || this._pages.get(page).old)) this._fetch(page);
+      if (!entry) continue;
       if (seen.has(entry.userId)) continue;
       seen.add(entry.userId);
       this._place(entry, index, (index - this._first) * height);
@@ -154,7 +154,10 @@ export class Rows {
     ] : []));
     row.element.classList.toggle("rising", by > 0);
     if (!row.element.isConnected) this.body.append(row.element);
-    if (by) setTimeout(() => this._plan(), MARKED_MS);
+    if (by) this._fading ??= setTimeout(() => {
+      this._fading = undefined;
+      this._plan();
+    }, MARKED_MS);
   }
 
   _make(entry) {

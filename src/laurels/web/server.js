@@ -4,7 +4,7 @@ const SILENCE_MS = 40_000;
 const FIRST_PAUSE_MS = 300;
 const LONGEST_PAUSE_MS = 10_000;
 // Closed with 4000 and the status of a problem. Those that pass are worth another try.
-const PASSES = new Set([4408, 4409, 4429, 4500, 4503]);
+const PASSES = new Set([4408, 4429, 4500, 4503]);
 
 let ahead = 0;
 
@@ -70,13 +70,14 @@ export class Live {
 
   _take(frame) {
     this._wait();
-    this._pause = FIRST_PAUSE_MS;
-    this._hear.connected(true);
-    if (frame.type === "heartbeat") return;
     if (frame.type === "problem") {
+      // It will be closed: whether to come back, and not too soon, is decided then.
       this._problem = frame.problem;
       return;
     }
+    this._pause = FIRST_PAUSE_MS;
+    this._hear.connected(true);
+    if (frame.type === "heartbeat") return;
     const view = (this.views[frame.view] ??= { users: [], sequence: 0 });
     if (frame.type === "changes") {
       if (frame.sequence !== view.sequence + 1) {

@@ -12,7 +12,7 @@ export async function start(choose) {
   const languages = await (await fetch("/web/languages.json")).json();
   const asked = new URLSearchParams(location.search).get("lang");
   const liked = [asked, remembered(), ...navigator.languages].filter(Boolean);
-  await use(liked.map((each) => each.split("-")[0]).find((each) => each in languages) ?? "en");
+  await use(liked.map((each) => each.split("-")[0]).find((each) => Object.hasOwn(languages, each)) ?? "en");
   if (asked === code) remember(code);
   choose.replaceChildren(...Object.entries(languages).map(([each, name]) => new Option(name, each, false, each === code)));
   choose.addEventListener("change", () => {

@@ -36,12 +36,9 @@ async def get_stream(call: Call[LiveQuery, None]) -> Live:
 async def _subscribe(call: Call[LiveQuery, None]) -> Live:
     query, board = call.query, call.board
     selection = read_selection(query)
-    if query.viewer is not None:
-        # Most who look see what all see: they share it.
-        selection = await call.laurels.reads.as_seen_by_all(board, selection)
     looks: list[Look] = [LookTop(board.id, selection, query.limit)]
     if query.user_id is not None:
-        looks.append(LookAround(board.id, selection, query.user_id, query.above, query.below, query.viewer))
+        looks.append(LookAround(board.id, selection, query.user_id, query.above, query.below))
 
     def check() -> None:
         caller = call.laurels.access.authenticate(call.token)

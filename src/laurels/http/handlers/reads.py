@@ -120,7 +120,7 @@ async def get_search(call: Call[SearchQuery, None]) -> SearchAnswer:
     """Find users of a ranking by name
 
     The user with that id, and those whose display name begins so, whatever its case; of the first 1,000 by name those
-    who are ranked, best first.
+    who are ranked: the one with that id, then the best.
     """
     board, query = call.board, call.query
     asked = (query.q or "").strip()
@@ -130,7 +130,9 @@ async def get_search(call: Call[SearchQuery, None]) -> SearchAnswer:
         )
     users = await call.laurels.people.search(board.pod_id, asked)
     friends, _ = call.show(await call.laurels.reads.ranks(board, read_selection(query), users))
-    entries = await _entries(call, [friend.place for friend in friends][: query.limit])
+    # The one with that very id comes first, the others by their rank.
+    places = sorted((friend.place for friend in friends), key=lambda place: place.user_id != asked)
+    entries = await _entries(call, places[: query.limit])
     return SearchAnswer(uuid=board.uuid, **call.told_of, users=entries)
 
 

@@ -7,15 +7,14 @@ nothing at all is cut off.
 """
 
 import asyncio
+import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import structlog
-from msgspec.structs import replace
 
-from laurels.core.board import Board
-from laurels.errors import Busy, LaurelsError, NotFound, TooMany, Unavailable
+from laurels.errors import LaurelsError, NotFound, TooMany, Unavailable
 from laurels.metrics import LIVE_CUT_OFF, LIVE_FRAMES, LIVE_SUBSCRIPTIONS
 from laurels.ports import Clock, Feed, Page
 from laurels.service.boards import Boards
@@ -28,8 +27,9 @@ log = structlog.get_logger()
 
 # What nobody told of is seen within this time.
 LOOK_S = 0.5
-# So many views of a board are read at once.
-AT_ONCE = 64
+# How many rows a second may be read for views, over all boards: more of them are read less often.
+ROWS_PER_S = 100_000
+AT_ONCE_ROWS = 5_000
 SWEEP_S = 1.0
 HEARTBEAT_S = 15.0
 # One who takes nothing for so long is cut off.
@@ -39,6 +39,21 @@ PAUSED_S = 60.0
 PAUSED_ROWS = 100_000
 # How many rows all views together may show.
 VIEW_ROWS = 1_000_000
+
+
+class _Budget:
+    """Rows that may be read: so many at once, and so many a second. Whoever wants more waits, in order."""
+
+    def __init__(self, rows_per_s: int, at_once: int) -> None:
+        self._each_s = 1 / rows_per_s
+        self._ahead_s = at_once / rows_per_s
+        self._spent_until = 0.0
+
+    async def take(self, rows: int) -> None:
+        now = time.monotonic()
+        self._spent_until = max(self._spent_until, now) + rows * self._each_s
+        # At least one turn is left to others: a read in memory has no pause of its own.
+        await asyncio.sleep(max(0.0, self._spent_until - now - self._ahead_s))
 
 
 class Audience:
@@ -120,6 +135,7 @@ class LiveHub:
         self._per_key: Counter[str] = Counter()
         self._watches: dict[int, _Watch] = {}
         self._rows = 0
+        self._budget = _Budget(ROWS_PER_S, AT_ONCE_ROWS)
         # Oldest first, each with the time when its last subscriber left.
         self._paused: OrderedDict[Look, tuple[float, View]] = OrderedDict()
         self._sweeping: asyncio.Task[None] | None = None
@@ -140,7 +156,9 @@ class LiveHub:
         if self._sweeping is None:
             self._sweeping = asyncio.create_task(self._sweep(), name="live hub")
         try:
-            subscription.begin([await self._join(look, subscription) for look in looks], after)
+            # All are entered before any is read: they count from now on.
+            watched = [self._watch(look).enter(look, subscription) for look in looks]
+            subscription.begin([await each.first_look() for each in watched], after)
         except BaseException:
             self.leave(subscription)
             raise
@@ -166,19 +184,22 @@ class LiveHub:
 
     async def close(self) -> None:
         self.end(Unavailable("stopping", "The server is shutting down."))
-        tasks = [watch.task for watch in self._watches.values()] + ([self._sweeping] if self._sweeping else [])
+        tasks = [task for watch in self._watches.values() for task in watch.tasks]
+        tasks += [self._sweeping] if self._sweeping else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _join(self, look: Look, subscription: Subscription) -> View:
+    def _watch(self, look: Look) -> "_Watch":
         watch = self._watches.get(look.board_id)
         if watch is None:
             watch = self._watches[look.board_id] = _Watch(self, look.board_id)
-        return await watch.join(look, subscription)
+        return watch
 
     def _need_room(self, audience: Audience, looks: Sequence[Look]) -> None:
-        new_rows = sum(look.size for look in looks)
+        watches = [self._watches.get(look.board_id) for look in looks]
+        new = {look for look, watch in zip(looks, watches, strict=True) if watch is None or not watch.has(look)}
+        new_rows = sum(look.size for look in new)
         if len(self._subscriptions) >= self._max or self._rows + new_rows > VIEW_ROWS:
             raise TooMany("too_many_subscriptions", "This server has as many subscriptions as it takes.")
         if self._per_key[audience.key_id] >= self._max_per_key:
@@ -201,8 +222,13 @@ class LiveHub:
     def forget(self, board_id: int) -> None:
         del self._watches[board_id]
 
-    async def read(self, look: Look, known: Hashable | None) -> tuple[Hashable | None, State] | None:
-        """What there is to see, and a mark that is the same until it changes; None: it is the one that is known."""
+    async def read(
+        self, look: Look, known: Hashable | None, before: State | None
+    ) -> tuple[Hashable | None, State] | None:
+        """What there is to see, and a mark that is the same until it changes; None: it is the one that is known.
+
+        `before`: what was seen, for names that can't be had now.
+        """
         board = self._boards.by_id(look.board_id)
         target, revision = await self._reads.revision(board, look.selection)
         now = self._clock.now_us()
@@ -210,6 +236,7 @@ class LiveHub:
         mark = None if revision is None else (facts, revision, self._people.revision)
         if mark is not None and mark == known:
             return None
+        await self._budget.take(look.size)
         try:
             read: Read[Page]
             if isinstance(look, LookTop):
@@ -219,7 +246,6 @@ class LiveHub:
         except NotFound as error:
             if error.code not in {"user_not_found", "user_not_ranked"}:
                 raise
-            await self._need_no_other_view(board, look)
             everybody = await self._reads.top(board, look.selection, 0, 1, target)
             return mark, State(facts, [], everybody.value.total, everybody.degraded)
         page, period = read.value, read.period
@@ -227,16 +253,12 @@ class LiveHub:
         if period != target[0]:
             facts, mark = Facts.of(self._boards.by_id(board.id), period, now), None
         names = await self._people.names(board.pod_id, [place.user_id for place in page.places])
+        if self._people.is_silent:
+            # Nobody knows the names now: those of before stay, and it is read again.
+            mark = None
+            names = {shown.place.user_id: shown.named for shown in (before.users if before else ())} | names
         users = [Shown(place, names.get(place.user_id, NOBODY)) for place in page.places]
         return mark, State(facts, users, page.total, read.degraded)
-
-    async def _need_no_other_view(self, board: Board, look: Look) -> None:
-        """One who is hidden from now on sees another ranking than all others: they have to come back for it."""
-        if isinstance(look, LookTop) or look.viewer is None or look.selection.viewer is not None:
-            return
-        own = replace(look.selection, viewer=look.viewer)
-        if await self._reads.as_seen_by_all(board, own) == own:
-            raise Busy("changed_meanwhile", "Other ranks are shown from now on. Come back for them.")
 
     def subscribe_feed(self, period_id: int, hear: Callable[[str | None], None]) -> Callable[[], None]:
         return self._feed.subscribe(f"ranking/{period_id}", hear)
@@ -283,11 +305,42 @@ class LiveHub:
 class _Viewed:
     """A view with those who look at it. One read of it at a time."""
 
-    def __init__(self) -> None:
-        self.view: View | None = None
-        self.mark: Hashable | None = None
+    def __init__(self, hub: LiveHub, look: Look) -> None:
+        self._hub = hub
+        self.look = look
+        self.view = hub.resume(look)
         self.subscriptions: set[Subscription] = set()
-        self.reading = asyncio.Lock()
+        self.task: asyncio.Task[None] | None = None
+        self._mark: Hashable | None = None
+        self._reading = asyncio.Lock()
+        # When the last read began that went well.
+        self._read_at = -math.inf
+
+    async def first_look(self) -> View:
+        """As it is now: what somebody sees first must not be older than their coming."""
+        if self.view is None or self._mark is None:
+            await self.refresh(time.monotonic())
+        assert self.view is not None, "a read gives a view or raises"
+        return self.view
+
+    async def refresh(self, since: float = math.inf) -> None:
+        """Read it again, unless somebody else began to do so after `since`."""
+        async with self._reading:
+            if self._read_at >= since:
+                return
+            began = time.monotonic()
+            before = self.view
+            read = await self._hub.read(self.look, self._mark if before else None, before.state if before else None)
+            self._read_at = began
+            if read is None:
+                return
+            self._mark, state = read
+            if self.view is None:
+                self.view = View(self.look, state)
+            elif self.view.advance(state):
+                LIVE_FRAMES.inc()
+                for subscription in self.subscriptions:
+                    subscription.wake()
 
 
 class _Watch:
@@ -300,20 +353,22 @@ class _Watch:
         self._hint = asyncio.Event()
         # By period: what ends hearing of it.
         self._hearing: dict[int, Callable[[], None]] = {}
-        self.task = asyncio.create_task(self._run(), name=f"watch board {board_id}")
+        self._task = asyncio.create_task(self._run(), name=f"watch board {board_id}")
 
-    async def join(self, look: Look, subscription: Subscription) -> View:
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return [self._task, *(viewed.task for viewed in self._viewed.values() if viewed.task is not None)]
+
+    def has(self, look: Look) -> bool:
+        return look in self._viewed
+
+    def enter(self, look: Look, subscription: Subscription) -> _Viewed:
         viewed = self._viewed.get(look)
         if viewed is None:
-            viewed = self._viewed[look] = _Viewed()
-            viewed.view = self._hub.resume(look)
+            viewed = self._viewed[look] = _Viewed(self._hub, look)
             self._hint.set()
         viewed.subscriptions.add(subscription)
-        if viewed.view is None or viewed.mark is None:
-            # New, or not looked after for a while: as it is now, for what is shown first must not be old.
-            await self._refresh(look, viewed)
-        assert viewed.view is not None, "a read gives a view or raises"
-        return viewed.view
+        return viewed
 
     def leave(self, look: Look, subscription: Subscription) -> None:
         viewed = self._viewed.get(look)
@@ -322,9 +377,11 @@ class _Watch:
         viewed.subscriptions.discard(subscription)
         if not viewed.subscriptions:
             del self._viewed[look]
+            if viewed.task is not None:
+                viewed.task.cancel()
             self._hub.pause(look, viewed.view)
         if not self._viewed:
-            self.task.cancel()
+            self._task.cancel()
             self._hear(set())
             self._hub.forget(self._board_id)
 
@@ -336,10 +393,13 @@ class _Watch:
             except TimeoutError:
                 pass
             self._hint.clear()
-            began = time.monotonic()
-            looks = list(self._viewed.items())
-            for first in range(0, len(looks), AT_ONCE):
-                await asyncio.gather(*(self._look_again(*each) for each in looks[first : first + AT_ONCE]))
+            for viewed in self._viewed.values():
+                # One that takes its time holds up nobody else.
+                if viewed.task is None or viewed.task.done():
+                    viewed.task = asyncio.create_task(self._look_again(viewed), name="look at a board")
+                else:
+                    viewed.task.add_done_callback(lambda _: self._hint.set())
+            await asyncio.sleep(self._hub.tick_s)
             self._hear(
                 {
                     viewed.view.state.facts.period.id
@@ -347,34 +407,18 @@ class _Watch:
                     if viewed.view is not None and not viewed.view.state.facts.period.is_final
                 }
             )
-            took = time.monotonic() - began
-            # Half of the time is left to others, however many look.
-            await asyncio.sleep(max(self._hub.tick_s - took, took))
 
-    async def _look_again(self, look: Look, viewed: _Viewed) -> None:
+    async def _look_again(self, viewed: _Viewed) -> None:
         try:
-            await self._refresh(look, viewed)
+            await viewed.refresh()
         except LaurelsError as error:
             log.debug("live_not_read", board=self._board_id, reason=error.message)
             # Where trying again is of use, what was shown stays until then.
-            if not error.retryable or isinstance(error, Busy):
+            if not error.retryable:
                 for subscription in viewed.subscriptions:
                     subscription.end(error)
         except Exception:
             log.exception("live_not_read", board=self._board_id)
-
-    async def _refresh(self, look: Look, viewed: _Viewed) -> None:
-        async with viewed.reading:
-            read = await self._hub.read(look, viewed.mark if viewed.view is not None else None)
-            if read is None:
-                return
-            viewed.mark, state = read
-            if viewed.view is None:
-                viewed.view = View(look, state)
-            elif viewed.view.advance(state):
-                LIVE_FRAMES.inc()
-                for subscription in viewed.subscriptions:
-                    subscription.wake()
 
     def _hear(self, period_ids: set[int]) -> None:
         for period_id in period_ids - set(self._hearing):

@@ -42,8 +42,6 @@ class LookAround(Struct, frozen=True):
     user_id: str
     above: int
     below: int
-    # Who looks, to be noticed when they are hidden from the others.
-    viewer: str | None = None
 
     @property
     def size(self) -> int:
