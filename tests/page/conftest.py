@@ -7,7 +7,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page
 
-from support.browser import NAMES, Open, Visit, browsing, fill
+from support.browser import NAMES, Open, Visit, browsing, fill, weekly
 from support.calls import NewBoard
 from support.running import RunningServer
 
@@ -43,7 +43,7 @@ def arena(api: httpx.Client, new_board: NewBoard) -> str:
         name="Autumn Arena",
         public=True,
         rule="increment",
-        windows=["weekly", "all"],
+        windows=[weekly(), "all"],
         segments=["global", "region"],
         graceSeconds=0,
     )

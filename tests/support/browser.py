@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 
 import httpx
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
@@ -68,3 +69,9 @@ def fill(api: httpx.Client, board: str, players: int) -> None:
 def named(number: int) -> str:
     turn, which = divmod(number, len(NAMES))
     return f"{NAMES[which]}{turn + 1}" if turn else NAMES[which]
+
+
+def weekly() -> dict[str, str]:
+    """A week that does not end while a test looks at it, whatever day it is."""
+    day = (datetime.now(UTC) + timedelta(days=3)).strftime("%A").lower()
+    return {"window": "weekly", "startDay": day}
