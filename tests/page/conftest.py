@@ -5,11 +5,14 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from support.browser import NAMES, Open, Visit, browsing, fill, weekly
 from support.calls import NewBoard
 from support.running import RunningServer
+
+# A loaded machine is not a fault.
+expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="module")

@@ -113,7 +113,8 @@ def test_a_reset_and_the_round_before_it(api: httpx.Client, visit: Open, arena: 
     put(api, arena, f"{arena}-4", 7)
     expect(steps(page)).to_have_text(["Leo"])
     option = page.locator("#season option", has_text=period)
-    expect(option).to_have_count(1)
+    # Final some time after its end.
+    expect(option).to_have_count(1, timeout=20_000)
     page.locator("#season").select_option(period)
     expect(page.locator(".state")).to_have_text(f"Final ranks · {period}")
     expect(steps(page)).to_have_text(NAMES[:3])

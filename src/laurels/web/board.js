@@ -13,7 +13,7 @@ const wide = matchMedia("(min-width: 70rem)");
 const LIVE_ROWS = 100;
 const DEEP_MS = 2000;
 const PLOT_MS = 10_000;
-const SEASONS_MS = 20_000;
+const FINISHING_MS = 3000;
 const BUCKETS = 24;
 const NEIGHBOURS = 3;
 const NOTED_MS = 8000;
@@ -97,8 +97,6 @@ class BoardPage {
     this._loadSeasons();
     setInterval(() => document.visibilityState === "visible" && scrollY > innerHeight && this.rows.refresh(), DEEP_MS);
     setInterval(() => document.visibilityState === "visible" && this._plotOld && this._plot(), PLOT_MS);
-    // A round is final some time after its end.
-    setInterval(() => document.visibilityState === "visible" && this._loadSeasons(), SEASONS_MS);
   }
 
   // What is looked at changes.
@@ -330,6 +328,11 @@ class BoardPage {
     // Too late, or nothing new.
     if (asked !== this.window || periods === null || document.activeElement?.id === "season") return;
     const past = periods.filter((period) => period.status === "FINAL");
+    // One that is over becomes final soon.
+    clearTimeout(this._finishing);
+    if (periods.some((period) => period.status === "CLOSING")) {
+      this._finishing = setTimeout(() => this._loadSeasons(), FINISHING_MS * (1 + Math.random()));
+    }
     if (!past.length) {
       this.past.replaceChildren(h("p", { class: "quiet" }, say("seasons.none")));
       return;
