@@ -295,6 +295,8 @@ def test_users_of_a_board_are_found_by_name(api: httpx.Client, new_board: NewBoa
         assert answer.status_code == 200, answer.text
         return [(entry["userId"], entry["rank"]) for entry in answer.json()["users"]]
 
+    regions = httpx.get(f"{api.base_url}{API}/leaderboards/{board}/regions").json()
+    assert (regions["window"], regions["regions"]) == ("all", [{"segment": "region:kr", "totalUsers": 2}])
     # Not the third, who has no score.
     assert found(q=f"SOONI {board}") == [(f"s2-{board}", 1), (f"s1-{board}", 2)]
     problem(httpx.get(f"{api.base_url}{search}", params={"q": "x", "viewer": "x"}), 401, "key_required")

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -48,13 +49,34 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
-@schema.parametrize()
+# A stream has no end that could be waited for.
+ENDING = schema.exclude(operation_id="get_stream")
+
+
+@ENDING.parametrize()
 @settings(max_examples=25)
 def test_arbitrary_requests(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
     case.call_and_validate(base_url=fuzzed.url, headers=ADMIN, checks=CHECKS)
 
 
-@schema.parametrize()
+@schema.include(operation_id="get_stream").parametrize()
+@settings(max_examples=50)
+def test_streams(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
+    """Of a board that is there: the beginning of a stream, or a problem."""
+    path = case.formatted_path.replace(quote(str(case.path_parameters["UUID"]), safe=""), "default")
+    with (
+        fuzzed.client() as api,
+        api.stream("GET", path, params=case.query, headers=dict(case.headers or {})) as response,
+    ):
+        assert str(response.status_code) in case.operation.definition.raw["responses"], response.read()
+        if response.status_code == 200:
+            assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+            assert next(response.iter_lines()) == "retry: 1000"
+        else:
+            assert response.headers["Content-Type"] == "application/problem+json"
+
+
+@ENDING.parametrize()
 @settings(max_examples=25)
 def test_requests_about_what_is_there(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
     """The same, on a board with users, so that the calls get past their first check."""

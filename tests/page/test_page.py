@@ -93,8 +93,8 @@ def test_windows_segments_and_a_countdown(visit: Open, arena: str) -> None:
     expect(page.get_by_role("tab", name="All time")).to_have_attribute("aria-selected", "true")
     expect(page.locator(".clock")).to_have_text("")
     page.get_by_role("tab", name="Region").click()
-    page.get_by_label("Which Region?").fill("kr")
-    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_label("Which Region?").locator("option")).to_have_text(["…", "eu · 6 players", "kr · 6 players"])
+    page.get_by_label("Which Region?").select_option("kr")
     expect(page.locator(".players")).to_have_text("6 players")
     expect(steps(page)).to_have_text(NAMES[0:6:2])
     assert "segment=region%3Akr" in page.url

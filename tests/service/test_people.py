@@ -13,7 +13,7 @@ from laurels.core.people import ProfileChange
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME
 from laurels.errors import Invalid, NotFound, Unavailable
-from laurels.service import people
+from laurels.service import people, reads
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
@@ -50,6 +50,25 @@ def test_each_region_and_circle_has_its_ranks_in_every_window(stage: Stage) -> N
         ]
         assert missing == ["cyd"]
         assert await differences(laurels) == []
+
+    play(stage, work)
+
+
+def test_the_regions_of_a_board_are_known_with_their_size(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "REGIONS_S", 0.0)
+
+    async def work(laurels: Laurels) -> None:
+        await create(laurels)
+        for user, region in (("ada", "eu"), ("bob", "us"), ("cyd", "us")):
+            await profile(laurels, user, region=region, circles=("red",))
+        await submit(laurels, ("ada", 5), ("bob", 7), ("cyd", 9), ("dan", 1))
+        for window in (None, "all"):
+            _, regions = await laurels.reads.regions(held(laurels), window)
+            assert regions == [("region:us", 2), ("region:eu", 1)]
+        await profile(laurels, "bob", region="eu")
+        await profile(laurels, "cyd", region="kr")
+        _, regions = await laurels.reads.regions(held(laurels), "all")
+        assert regions == [("region:eu", 2), ("region:kr", 1)]
 
     play(stage, work)
 

@@ -21,6 +21,7 @@ from laurels.http.answers import (
     ProfileAnswer,
     RankAnswer,
     RanksAnswer,
+    RegionsAnswer,
     ResultsAnswer,
     ScoreAnswer,
     SearchAnswer,
@@ -137,6 +138,10 @@ def ranks(
 ) -> Ask[RanksAnswer]:
     query = _selection(window, period, segment, ranking, viewer)
     return _ask("POST", _board(board) + "/ranks", RanksAnswer, query, {"userIds": list(user_ids)})
+
+
+def regions(board: str, *, window: str | None = None) -> Ask[RegionsAnswer]:
+    return _ask("GET", _board(board) + "/regions", RegionsAnswer, _given(window=window))
 
 
 def search(

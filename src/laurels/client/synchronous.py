@@ -58,6 +58,7 @@ class Client:
     rank = _ask(asks.rank)
     around = _ask(asks.around)
     ranks = _ask(asks.ranks)
+    regions = _ask(asks.regions)
     search = _ask(asks.search)
     distribution = _ask(asks.distribution)
     history = _ask(asks.history)

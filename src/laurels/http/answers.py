@@ -139,6 +139,18 @@ class RanksAnswer(Answer):
     missing: list[str]
 
 
+class Region(Answer):
+    segment: Annotated[str, Meta(description="As reads take it: `region:ID`.")]
+    total_users: int
+
+
+class RegionsAnswer(Answer):
+    uuid: str = field(name="UUID")
+    window: str
+    period: str
+    regions: list[Region]
+
+
 class SearchAnswer(Answer):
     uuid: str = field(name="UUID")
     window: str

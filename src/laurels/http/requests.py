@@ -336,6 +336,10 @@ class LiveQuery(AroundQuery):
     ) = None
 
 
+class RegionsQuery(Body):
+    window: str | None = None
+
+
 class SearchQuery(SelectionQuery):
     q: Annotated[UserId, Meta(description="A user id, or how a name begins.")] | None = None
     limit: Annotated[int, Meta(ge=1, le=limits.FOUND_USERS)] = 10

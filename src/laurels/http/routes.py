@@ -72,6 +72,7 @@ ADDRESSES = [
     address(
         "Ranks", "POST", BOARD + "/ranks", guards.board_reader, reads.post_ranks, body_bytes=limits.RANKS_BODY_BYTES
     ),
+    address("Ranks", "GET", BOARD + "/regions", guards.board_reader, reads.get_regions),
     address("Ranks", "GET", BOARD + "/search", guards.board_reader, reads.get_search),
     address("Ranks", "GET", BOARD + "/distribution", guards.board_reader, reads.get_distribution),
     address("Live", "GET", BOARD + "/live", guards.board_reader, live.get_live),

@@ -50,6 +50,15 @@ class RankSource:
                 raise
             return None
 
+    async def segments(self, board: Board, ranking: Ranking) -> list[str]:
+        """Those of the ranking's period that have somebody. Only the index knows."""
+        try:
+            self._need_complete(ranking)
+            return await self._index.segments(ranking)
+        except Unavailable as error:
+            self._notice(board, ranking, error)
+            raise
+
     async def read(
         self, board: Board, ranking: Ranking, ask: Callable[[Ranks], Awaitable[T]], question: Hashable
     ) -> Shown[T]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from laurels.core.board import Board, Guest, Ranking, RankStyle
 from laurels.core.limits import SLUG_PATTERN
 from laurels.core.order import encode_key
-from laurels.core.people import GLOBAL, Hidden, hidden_on
+from laurels.core.people import GLOBAL, Hidden, Kind, hidden_on
 from laurels.core.windows import Period, PeriodState
 from laurels.errors import Invalid, NotFound, Stale, Unavailable
 from laurels.ports import Clock, Distribution, Found, Ledger, Page, Place, Ranks, Row, StoredEvent
@@ -23,6 +24,10 @@ from laurels.service.seasons import Seasons
 T = TypeVar("T")
 
 ATTEMPTS = 3
+# How many regions of a board are told, for how long that is kept, and of how many boards.
+REGIONS = 300
+REGIONS_S = 10.0
+KEPT_REGIONS = 1000
 _SEGMENT_ID = re.compile(SLUG_PATTERN)
 
 # What a read is of.
@@ -67,6 +72,8 @@ class Reads:
         self._boards = boards
         self._seasons = seasons
         self._clock = clock
+        # By period: when they were read, and how many are in each.
+        self._regions: dict[int, tuple[float, list[tuple[str, int]]]] = {}
 
     async def count(self, board: Board) -> Shown[int]:
         return await self._read(board, Selection(), lambda ranks, ranking: ranks.count(ranking), "count")
@@ -134,6 +141,26 @@ class Reads:
         )
         missing = [user for user, place in zip(asked, shown.value, strict=True) if place is None]
         return Shown((number_friends(ordered, style), missing), shown.degraded, shown.period)
+
+    async def regions(self, board: Board, window: str | None) -> tuple[Period, list[tuple[str, int]]]:
+        """The regions that somebody is ranked in now, and how many, the largest first; kept for a moment."""
+        period, ranking = await self._target(board, Selection(window))
+        held = self._regions.get(period.id)
+        if held is None or time.monotonic() - held[0] > REGIONS_S:
+            if len(self._regions) >= KEPT_REGIONS:
+                self._regions.clear()
+            found = [] if period.is_final else await self._source.segments(board, ranking)
+            prefix = f"{Kind.REGION}:"
+            named = sorted(segment for segment in found if segment.startswith(prefix))[:REGIONS]
+            rankings = [board.ranking(period.id, segment) for segment in named]
+            counts = await asyncio.gather(*(self._count(board, each) for each in rankings))
+            sized = sorted(zip(named, counts, strict=True), key=lambda each: (-each[1], each[0]))
+            held = self._regions[period.id] = (time.monotonic(), sized)
+        return period, held[1]
+
+    async def _count(self, board: Board, ranking: Ranking) -> int:
+        shown = await self._source.read(board, ranking, lambda ranks: ranks.count(ranking), "count")
+        return shown.value
 
     async def distribution(self, board: Board, selection: Selection, buckets: int) -> Shown[Distribution]:
         return await self._read(

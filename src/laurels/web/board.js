@@ -272,19 +272,25 @@ class BoardPage {
     focused?.querySelector("[aria-selected=true]")?.focus();
   }
 
-  _chooseSegment(kind) {
+  async _chooseSegment(kind) {
     if (kind === "global") {
       this.look({ segment: "global" });
       return;
     }
-    const field = h("input", { name: "id", maxlength: 64, required: true, pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*", autocomplete: "off" });
+    // Which regions there are is known; circles can be very many.
+    const { regions } = kind === "region" ? await read(board(this.uuid, "/regions"), { window: this.window }).catch(() => ({ regions: [] })) : { regions: [] };
+    const field = regions.length
+      ? h("select", { name: "id", onchange: () => this.look({ segment: `${kind}:${field.value}` }) },
+        h("option", { value: "" }, "…"),
+        ...regions.map((each) => h("option", { value: each.segment.slice(kind.length + 1) }, `${each.segment.slice(kind.length + 1)} · ${count("players", each.totalUsers)}`)))
+      : h("input", { name: "id", maxlength: 64, required: true, pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*", autocomplete: "off" });
     const form = h("form", {
       class: "segment-form",
       onsubmit: (event) => {
         event.preventDefault();
         this.look({ segment: `${kind}:${field.value}` });
       },
-    }, h("label", {}, say("segment.name", { kind: say(`segment.${kind}`) }), " ", field), h("button", {}, say("segment.choose")));
+    }, h("label", {}, say("segment.name", { kind: say(`segment.${kind}`) }), " ", field), regions.length ? null : h("button", {}, say("segment.choose")));
     this._showChoices();
     form.addEventListener("keydown", (event) => event.key === "Escape" && this._showChoices());
     this.segmentTabs.append(form);

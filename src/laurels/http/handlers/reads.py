@@ -20,6 +20,8 @@ from laurels.http.answers import (
     HistoryEvent,
     RankAnswer,
     RanksAnswer,
+    Region,
+    RegionsAnswer,
     SearchAnswer,
     TopAnswer,
     UserScoreEntry,
@@ -34,6 +36,7 @@ from laurels.http.requests import (
     EventsQuery,
     HistoryQuery,
     RanksRequest,
+    RegionsQuery,
     SearchQuery,
     SelectionQuery,
     TopQuery,
@@ -113,6 +116,20 @@ async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
             for entry, friend in zip(entries, friends, strict=True)
         ],
         missing=missing,
+    )
+
+
+async def get_regions(call: Call[RegionsQuery, None]) -> RegionsAnswer:
+    """The regions of a board that somebody is ranked in, the largest first
+
+    In the current period; up to 300, and up to ten seconds old.
+    """
+    period, regions = await call.laurels.reads.regions(call.board, call.query.window)
+    return RegionsAnswer(
+        uuid=call.board.uuid,
+        window=period.window,
+        period=period.name,
+        regions=[Region(segment=segment, total_users=count) for segment, count in regions],
     )
 
 

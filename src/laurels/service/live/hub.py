@@ -273,7 +273,11 @@ class LiveHub:
                 beat_at = now + HEARTBEAT_S
             LIVE_SUBSCRIPTIONS.set(len(self._subscriptions))
             for number, subscription in enumerate(list(self._subscriptions)):
-                self._look_after(subscription, now, beats=beats)
+                try:
+                    self._look_after(subscription, now, beats=beats)
+                except Exception:
+                    # One must not take the heartbeat from all others.
+                    log.exception("live_not_looked_after")
                 if number % 1000 == 999:
                     await asyncio.sleep(0)
             self._prune(now)
