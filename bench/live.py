@@ -213,15 +213,17 @@ async def connect(port: int, path: str, count: int, arrivals: Arrivals, *, stuck
 
 
 @contextlib.asynccontextmanager
-async def subscribed(pid: int, port: int, path: str, count: int, arrivals: Arrivals) -> AsyncIterator[float]:
+async def subscribed(
+    pid: int, port: int, path: str, count: int, arrivals: Arrivals, seconds: float
+) -> AsyncIterator[float]:
     """Gives the memory that each takes in the server."""
     before = psutil.Process(pid).memory_info().rss
     made = await connect(port, path, count, arrivals)
-    await asyncio.sleep(WARM_S)
+    await asyncio.sleep(min(WARM_S, seconds / 4))
     yield (psutil.Process(pid).memory_info().rss - before) / count / 1024
     for one in made:
         one.transport.abort()
-    await asyncio.sleep(WARM_S)
+    await asyncio.sleep(min(WARM_S, seconds / 4))
 
 
 def next_score(number: int) -> float:
@@ -256,14 +258,14 @@ async def compare(server: RunningServer, rounds: list[tuple[int, int, int]], sec
             print(f"\n{subscribers:,} subscribers of the best {rows}, {rate:g} writes/s")
             arrivals = Arrivals()
             live = f"{BOARD}/live?limit={rows}"
-            async with subscribed(server.pid, server.port, live, subscribers, arrivals) as kib:
+            async with subscribed(server.pid, server.port, live, subscribers, arrivals, seconds) as kib:
                 laurels = await measure(server.pid, arrivals, kib, seconds, partial(put, client), rate)
             size = arrivals.bytes / max(1, arrivals.frames)
             frame = b'{"userId":"marker","score":%b,"padding":"' + b"x" * (int(size) - 60) + b'"}'
             with bare_server() as (pid, port):
                 async with (
                     httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as poster,
-                    subscribed(pid, port, "/", subscribers, arrivals) as kib,
+                    subscribed(pid, port, "/", subscribers, arrivals, seconds) as kib,
                 ):
                     bare = await measure(pid, arrivals, kib, seconds, partial(post, poster, frame), rate)
             print(f"  laurels          {laurels.told()}")
@@ -293,7 +295,7 @@ async def stuck_ones(server: RunningServer, good: int, stuck: int, seconds: floa
         async def cut_off() -> int:
             return int(float((await client.get("/metrics")).text.split("\nlaurels_live_cut_off_total ")[1].split()[0]))
 
-        async with subscribed(server.pid, server.port, live, good, arrivals) as kib:
+        async with subscribed(server.pid, server.port, live, good, arrivals, seconds) as kib:
             alone = await look(kib)
             before = psutil.Process(server.pid).memory_info().rss
             others = await connect(server.port, live, stuck, nowhere, stuck=True)

@@ -236,10 +236,16 @@ def test_nothing_for_axe_to_complain_of(visit: Open, arena: str, path: str, cont
 
 def test_the_public_boards_and_no_others(visit: Open, arena: str, new_board: NewBoard) -> None:
     hidden = new_board(name="Nobody's business")
+    # More than one page of them.
+    for _ in range(25):
+        new_board(public=True)
     page = visit("/")
-    while page.get_by_role("button", name="More leaderboards").is_visible():
-        page.get_by_role("button", name="More leaderboards").click()
-        page.wait_for_load_state("networkidle")
+    cards, more = page.locator(".card"), page.get_by_role("button", name="More leaderboards")
+    expect(cards.first).to_be_visible()
+    while more.is_visible():
+        shown = cards.count()
+        more.click()
+        expect(cards).not_to_have_count(shown)
     card = page.locator(".card", has=page.locator(f'a[href="/boards/{arena}"]'))
     expect(card).to_contain_text("12 players")
     expect(card).to_contain_text("Mina")

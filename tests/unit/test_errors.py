@@ -33,6 +33,7 @@ def test_the_statuses_are_the_promised_ones() -> None:
         413,
         415,
         422,
+        426,
         429,
         500,
         503,

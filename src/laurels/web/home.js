@@ -27,7 +27,7 @@ export async function home(main) {
 }
 
 function card(found) {
-  const players = h("span", { class: "quiet" });
+  const players = h("span", { class: "quiet" }, found.totalUsers === null ? "" : count("players", found.totalUsers));
   const leader = h("span", { class: "leader quiet" });
   const period = found.periods[0];
   const countdown = period?.nextReset ? new Countdown(period.nextReset, say("reset")).element : null;
