@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -88,10 +87,10 @@ def test_arbitrary_requests(case: schemathesis.Case[Any], fuzzed: RunningServer)
 @settings(max_examples=50)
 def test_streams(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
     """Of a board that is there: the beginning of a stream, or a problem."""
-    path = case.formatted_path.replace(quote(str(case.path_parameters["UUID"]), safe=""), "default")
+    case.path_parameters["UUID"] = "default"
     with (
         fuzzed.client() as api,
-        api.stream("GET", path, params=case.query, headers=dict(case.headers or {})) as response,
+        api.stream("GET", case.formatted_path, params=case.query, headers=dict(case.headers or {})) as response,
     ):
         assert str(response.status_code) in case.operation.definition.raw["responses"], response.read()
         if response.status_code == 200:

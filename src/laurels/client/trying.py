@@ -5,7 +5,7 @@ import random
 import httpx
 import msgspec
 
-from laurels.errors import CODES, OUTSIDE, Invalid, LaurelsError, Unavailable
+from laurels.errors import CODES, OUTSIDE, InternalError, Invalid, LaurelsError, Unavailable
 from laurels.http.answers import Problem
 
 TRIES = 6
@@ -42,7 +42,7 @@ def error_of(response: httpx.Response) -> LaurelsError:
 
 def error_from(problem: Problem) -> LaurelsError:
     kinds = [kind for kind, outside in OUTSIDE.items() if outside.http_status == problem.status]
-    kind = next((kind for kind in kinds if kind.retryable == problem.retryable), LaurelsError)
+    kind = next((kind for kind in kinds if kind.retryable == problem.retryable), InternalError)
     code = problem.code if problem.code in CODES else "internal"
     return kind(code, problem.detail, field=problem.field, rule=problem.rule)
 

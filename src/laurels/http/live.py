@@ -23,7 +23,7 @@ CLOSE = 4000
 # The server stops, and another one, or the same, will be there in a moment.
 CLOSE_RESTART = 1012
 
-_BEAT = EncodedFrame(text_message(HEARTBEAT), b": alive\n\n" + event_of("heartbeat", HEARTBEAT))
+_BEAT = EncodedFrame(text_message(HEARTBEAT), event_of("heartbeat", HEARTBEAT))
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -79,11 +79,6 @@ class Live:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As the response to an HTTP request: a stream of events."""
-        await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
-        if scope["method"] == "HEAD":
-            self._hub.leave(self._subscription)
-            await send({"type": "http.response.body", "body": b""})
-            return
 
         async def send_body(body: bytes, *, more: bool = True) -> None:
             await send({"type": "http.response.body", "body": body, "more_body": more})
@@ -92,11 +87,14 @@ class Live:
             await send_body(b"id: %b\n%b" % (self._subscription.position.encode(), encoded.event))
 
         try:
+            await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+            if scope["method"] == "HEAD":
+                await send_body(b"", more=False)
+                return
             await send_body(RETRY)
-        except BaseException:
+            error = await self.run(receive, send_event)
+        finally:
             self._hub.leave(self._subscription)
-            raise
-        error = await self.run(receive, send_event)
         body = b"" if error is None else event_of("problem", msgspec.json.encode(_problem(error)))
         async with self.goodbye():
             await send_body(body, more=False)
