@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -31,7 +31,15 @@ from laurels.http.answers import (
 
 T = TypeVar("T")
 
-RankingStyle = Literal["ordinal", "competition", "dense"]
+
+class Selection(TypedDict, total=False):
+    """Which ranking of a board is meant; without them, the board's own choice."""
+
+    window: str | None
+    period: str | None
+    segment: str | None
+    ranking: Literal["ordinal", "competition", "dense"] | None
+    viewer: str | None
 
 
 class Ask(Struct, Generic[T], frozen=True):
@@ -80,63 +88,24 @@ def submit_many(board: str, scores: Sequence[Score]) -> Ask[BatchAnswer]:
     return _ask("POST", _board(board) + "/scores", BatchAnswer, body={"scores": list(scores)})
 
 
-def top(
-    board: str,
-    limit: int = 10,
-    offset: int = 0,
-    *,
-    window: str | None = None,
-    period: str | None = None,
-    segment: str | None = None,
-    ranking: RankingStyle | None = None,
-    viewer: str | None = None,
-) -> Ask[TopAnswer]:
-    query = {"limit": limit, "offset": offset} | _selection(window, period, segment, ranking, viewer)
+def top(board: str, limit: int = 10, offset: int = 0, **selection: Unpack[Selection]) -> Ask[TopAnswer]:
+    query = {"limit": limit, "offset": offset} | _given(**selection)
     return _ask("GET", _board(board) + "/top", TopAnswer, query)
 
 
-def rank(
-    board: str,
-    user_id: str,
-    *,
-    window: str | None = None,
-    period: str | None = None,
-    segment: str | None = None,
-    ranking: RankingStyle | None = None,
-    viewer: str | None = None,
-) -> Ask[RankAnswer]:
-    return _ask(
-        "GET", _user(board, user_id) + "/rank", RankAnswer, _selection(window, period, segment, ranking, viewer)
-    )
+def rank(board: str, user_id: str, **selection: Unpack[Selection]) -> Ask[RankAnswer]:
+    return _ask("GET", _user(board, user_id) + "/rank", RankAnswer, _given(**selection))
 
 
 def around(
-    board: str,
-    user_id: str,
-    *,
-    above: int = 4,
-    below: int = 4,
-    window: str | None = None,
-    period: str | None = None,
-    segment: str | None = None,
-    ranking: RankingStyle | None = None,
-    viewer: str | None = None,
+    board: str, user_id: str, *, above: int = 4, below: int = 4, **selection: Unpack[Selection]
 ) -> Ask[AroundAnswer]:
-    query = {"above": above, "below": below} | _selection(window, period, segment, ranking, viewer)
+    query = {"above": above, "below": below} | _given(**selection)
     return _ask("GET", _user(board, user_id) + "/around", AroundAnswer, query)
 
 
-def ranks(
-    board: str,
-    user_ids: Sequence[str],
-    *,
-    window: str | None = None,
-    period: str | None = None,
-    segment: str | None = None,
-    ranking: RankingStyle | None = None,
-    viewer: str | None = None,
-) -> Ask[RanksAnswer]:
-    query = _selection(window, period, segment, ranking, viewer)
+def ranks(board: str, user_ids: Sequence[str], **selection: Unpack[Selection]) -> Ask[RanksAnswer]:
+    query = _given(**selection)
     return _ask("POST", _board(board) + "/ranks", RanksAnswer, query, {"userIds": list(user_ids)})
 
 
@@ -144,31 +113,14 @@ def regions(board: str, *, window: str | None = None) -> Ask[RegionsAnswer]:
     return _ask("GET", _board(board) + "/regions", RegionsAnswer, _given(window=window))
 
 
-def search(
-    board: str,
-    text: str,
-    limit: int = 10,
-    *,
-    window: str | None = None,
-    period: str | None = None,
-    segment: str | None = None,
-    ranking: RankingStyle | None = None,
-    viewer: str | None = None,
-) -> Ask[SearchAnswer]:
+def search(board: str, text: str, limit: int = 10, **selection: Unpack[Selection]) -> Ask[SearchAnswer]:
     """The user with that id, and those whose name begins so."""
-    query = {"q": text, "limit": limit} | _selection(window, period, segment, ranking, viewer)
+    query = {"q": text, "limit": limit} | _given(**selection)
     return _ask("GET", _board(board) + "/search", SearchAnswer, query)
 
 
-def distribution(
-    board: str,
-    buckets: int = 20,
-    *,
-    window: str | None = None,
-    period: str | None = None,
-    segment: str | None = None,
-) -> Ask[DistributionAnswer]:
-    query = {"buckets": buckets} | _selection(window, period, segment, None, None)
+def distribution(board: str, buckets: int = 20, **selection: Unpack[Selection]) -> Ask[DistributionAnswer]:
+    query = {"buckets": buckets} | _given(**selection)
     return _ask("GET", _board(board) + "/distribution", DistributionAnswer, query)
 
 
@@ -230,17 +182,13 @@ def live(
     user_id: str | None = None,
     above: int = 4,
     below: int = 4,
-    window: str | None = None,
-    period: str | None = None,
-    segment: str | None = None,
-    ranking: RankingStyle | None = None,
-    viewer: str | None = None,
+    **selection: Unpack[Selection],
 ) -> Ask[None]:
     """The board as it is, then again after each change, for ever. It comes back by itself when it is cut off.
 
     The same `LiveView` each time, as it is then.
     """
-    query = {"limit": limit} | _selection(window, period, segment, ranking, viewer)
+    query = {"limit": limit} | _given(**selection)
     if user_id is not None:
         query |= {"userId": user_id, "above": above, "below": below}
     return _ask("GET", _board(board) + "/stream", type(None), query, headers={"Accept": "text/event-stream"})
@@ -256,12 +204,6 @@ def _ask(
 ) -> Ask[T]:
     sent = {"Content-Type": "application/json"} if body is not None else {}
     return Ask(method, path, answer, query or {}, None if body is None else encode(body), sent | (headers or {}))
-
-
-def _selection(
-    window: str | None, period: str | None, segment: str | None, ranking: str | None, viewer: str | None
-) -> dict[str, Any]:
-    return _given(window=window, period=period, segment=segment, ranking=ranking, viewer=viewer)
 
 
 def _page(limit: int, cursor: str | None) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import httpx
 import msgspec
 
 from laurels.client import asks
-from laurels.client.asks import Ask, Score
+from laurels.client.asks import Ask, Score, Selection
 from laurels.client.following import SILENCE_S, Following, Gap, LiveView
 from laurels.client.trying import TIMEOUT_S, TRIES, error_of, may_try_again, pause_before, unreachable
 from laurels.core.limits import BATCH_ITEMS, PAGE_ENTRIES
@@ -101,7 +101,7 @@ class Client:
             results += answer.results
         return results
 
-    def each_entry(self, board: str, **selection: Any) -> Iterator[Entry]:
+    def each_entry(self, board: str, **selection: Unpack[Selection]) -> Iterator[Entry]:
         """Everybody who is ranked, page by page. Who moves meanwhile may be seen twice, or not."""
         offset = 0
         while True:
