@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.redis import RedisConnection, RedisIndex, parse_redis_url
 from laurels.core.board import Guest, Ranking, RankStyle
@@ -438,27 +437,3 @@ TestRedisIndex.settings = settings(max_examples=30, stateful_step_count=25)
 
 TestRedisClusterIndex = RedisClusterIndexMachine.TestCase
 TestRedisClusterIndex.settings = settings(max_examples=8, stateful_step_count=20)
-
-
-def test_an_index_in_memory_tells_of_every_change_that_can_be_seen() -> None:
-    """The one on Redis does, too: see test_redis.py, where that may be lost."""
-
-    async def run() -> None:
-        feed = MemoryFeed()
-        index = MemoryIndex(feed)
-        told: list[str | None] = []
-        end = feed.subscribe("ranking/1", told.append)
-        ranking = Ranking(1, GLOBAL, Order.DESC, Ties.EARLIEST, None)
-
-        async def nothing() -> AsyncIterator[list[Row]]:
-            yield []
-
-        await index.load(ranking, nothing(), "")
-        assert len(told) == 1
-        await index.apply(ranking, [Row(1, "ada", Standing(1.0, 0), 1)], RankStyle.ORDINAL)
-        assert len(told) == 2
-        end()
-        await index.apply(ranking, [Row(1, "ada", Standing(2.0, 0), 2)], RankStyle.ORDINAL)
-        assert len(told) == 2
-
-    asyncio.run(run())

@@ -1,9 +1,11 @@
 """Ledgers for tests: real ones, each its own, and shorthand for what goes into them."""
 
+import asyncio
 import hashlib
 import uuid
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.sqlite import SqliteLedger
@@ -14,6 +16,9 @@ from laurels.core.scores import Rule
 from laurels.errors import LaurelsError
 from laurels.ports import Event, Ledger, Pod
 from support.stores import shared_postgres
+
+Opening = Callable[[Path], Awaitable[Ledger]]
+T = TypeVar("T")
 
 _schemas: set[str] = set()
 
@@ -67,3 +72,14 @@ async def new_board(ledger: Ledger, **fields: Any) -> Board:
 def new_event(board: Board, event_id: str, user: str, score: float, at: int, **fields: Any) -> Event:
     defaults: dict[str, Any] = {"stamped": False, "received_at": 0}
     return Event(board=board, event_id=event_id, user_id=user, score=score, at=at, **(defaults | fields))
+
+
+def with_ledger(opening: Opening, folder: Path, work: Callable[[Ledger], Coroutine[Any, Any, T]]) -> T:
+    async def run() -> T:
+        ledger = await opening(folder)
+        try:
+            return await work(ledger)
+        finally:
+            await ledger.close()
+
+    return asyncio.run(run())

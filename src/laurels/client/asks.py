@@ -14,11 +14,9 @@ from laurels.http.answers import (
     BatchAnswer,
     BoardAnswer,
     BoardsAnswer,
-    ChangedAnswer,
     DistributionAnswer,
     HistoryAnswer,
     PeriodsAnswer,
-    ProfileAnswer,
     RankAnswer,
     RanksAnswer,
     RegionsAnswer,
@@ -28,6 +26,7 @@ from laurels.http.answers import (
     TopAnswer,
     UserScoresAnswer,
 )
+from laurels.http.people_answers import ChangedAnswer, ProfileAnswer
 
 T = TypeVar("T")
 

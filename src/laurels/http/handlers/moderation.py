@@ -7,10 +7,10 @@ import msgspec
 from laurels.core.instants import to_datetime
 from laurels.core.people import Hidden
 from laurels.errors import Invalid, NotFound
-from laurels.http.answers import ActAnswer, ActsAnswer
 from laurels.http.board_parts import show_moment
 from laurels.http.call import Answered, Call
 from laurels.http.decode import decode_cursor, encode_cursor
+from laurels.http.people_answers import ActAnswer, ActsAnswer
 from laurels.http.requests import (
     BoardReasonQuery,
     HideRequest,

@@ -6,11 +6,11 @@ import msgspec
 from msgspec import UNSET
 
 from laurels.core.people import Hidden, Profile, ProfileChange
-from laurels.http.answers import ActAnswer, ChangedAnswer, HiddenOn, PeopleAnswer, PersonEntry, ProfileAnswer
 from laurels.http.call import Call, Streamed
 from laurels.http.decode import decode_named_cursor, decode_value, encode_cursor
 from laurels.http.fields import Circle
 from laurels.http.handlers.moderation import show_act
+from laurels.http.people_answers import ActAnswer, ChangedAnswer, HiddenOn, PeopleAnswer, PersonEntry, ProfileAnswer
 from laurels.http.requests import PeopleQuery, PodQuery, ProfileBody, ProfileItem, ProfilesRequest, ReasonQuery
 from laurels.ports import Role
 

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from laurels.core.instants import to_datetime, to_us
 from laurels.errors import LaurelsError
-from laurels.http.answers import BatchAnswer, PeriodScore, RemovedAnswer, ScoreAnswer, ScoreResult
+from laurels.http.answers import BatchAnswer, PeriodScore, ScoreAnswer, ScoreResult
 from laurels.http.call import Answered, Call
 from laurels.http.decode import decode_body
+from laurels.http.people_answers import RemovedAnswer
 from laurels.http.problems import problem_of
 from laurels.http.requests import BoardReasonQuery, NoQuery, ScoreBatch, ScoreItem, ScoreUpdate
 from laurels.ports import Recorded
