@@ -10,7 +10,7 @@ import pytest
 from laurels.core.people import GLOBAL, Hidden
 from laurels.errors import Invalid, LaurelsError, NotFound, TooMany, Unavailable
 from laurels.service.laurels import Laurels
-from laurels.service.live import Audience, Frame, Kind, Look, LookAround, LookTop, Subscription, hub
+from laurels.service.live import Audience, Frame, Kind, Look, LookAround, LookTop, Subscription, hub, reader
 from laurels.service.reads import Selection
 from support.people import ADMIN, create, held, play, submit
 from support.services import Stage
@@ -189,7 +189,7 @@ def test_a_view_that_takes_its_time_holds_up_nobody_else(stage: Stage, monkeypat
         other = await live.subscribe(anybody(), [fast], None)
         assert [frame.sequence for each in (one, other) for frame in each.take()] == [1, 1]
         reads: list[Look] = []
-        read = live.read
+        read = live.reader.read
 
         async def hanging(look: Look, *rest: Any) -> Any:
             if look == slow:
@@ -197,7 +197,7 @@ def test_a_view_that_takes_its_time_holds_up_nobody_else(stage: Stage, monkeypat
                 await release.wait()
             return await read(look, *rest)
 
-        monkeypatch.setattr(live, "read", hanging)
+        monkeypatch.setattr(live.reader, "read", hanging)
         for number in range(2, 6):
             await submit(laurels, ("ada", 1))
             assert (await next_frame(other)).sequence == number
@@ -238,7 +238,7 @@ def test_rows_that_nobody_looks_at_yet_are_counted_at_once(stage: Stage, monkeyp
 
 def test_reading_leaves_time_to_others() -> None:
     async def run() -> None:
-        budget = hub._Budget(10_000, 100)
+        budget = reader.Budget(10_000, 100)
         began = time.monotonic()
         await asyncio.gather(*(budget.take(50) for _ in range(20)))
         # A hundred at once, nine hundred at ten thousand a second.

@@ -25,7 +25,7 @@ from laurels.service.ingest.intake import Intake
 from laurels.service.ingest.schemas import Schemas
 from laurels.service.ingest.topics import Topics
 from laurels.service.jobs import Jobs
-from laurels.service.live import LiveHub
+from laurels.service.live import LiveHub, Reader
 from laurels.service.moderation import Moderation
 from laurels.service.people import People
 from laurels.service.publisher import Publisher
@@ -118,11 +118,8 @@ class Laurels:
         source = RankSource(ledger, index, self._healer)
         self.reads = Reads(ledger, source, self._follower, self.boards, self.seasons, clock)
         self.live = LiveHub(
-            self.reads,
-            self.boards,
-            self.people,
+            Reader(self.reads, self.boards, self.people, clock),
             feed,
-            clock,
             tick_ms=live_tick_ms,
             max_subscriptions=max_live,
             max_per_key=max_live_per_key,

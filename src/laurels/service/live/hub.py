@@ -10,26 +10,21 @@ import asyncio
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import structlog
 
-from laurels.errors import LaurelsError, NotFound, TooMany, Unavailable
+from laurels.errors import LaurelsError, TooMany, Unavailable
 from laurels.metrics import LIVE_CUT_OFF, LIVE_FRAMES, LIVE_SUBSCRIPTIONS
-from laurels.ports import Clock, Feed, Page
-from laurels.service.boards import Boards
-from laurels.service.live.view import Facts, Frame, Look, LookTop, Shown, State, View
-from laurels.service.people import NOBODY, People
-from laurels.service.rank_source import Shown as Read
-from laurels.service.reads import Reads
+from laurels.ports import Feed
+from laurels.service.live.reader import Reader
+from laurels.service.live.subscription import Audience, Subscription
+from laurels.service.live.view import Look, View
 
 log = structlog.get_logger()
 
 # What nobody told of is seen within this time.
 LOOK_S = 0.5
-# How many rows a second may be read for views, over all boards: more of them are read less often.
-ROWS_PER_S = 100_000
-AT_ONCE_ROWS = 5_000
 SWEEP_S = 1.0
 HEARTBEAT_S = 15.0
 # One who takes nothing for so long is cut off.
@@ -41,93 +36,18 @@ PAUSED_ROWS = 100_000
 VIEW_ROWS = 1_000_000
 
 
-class _Budget:
-    """Rows that may be read: so many at once, and so many a second. Whoever wants more waits, in order."""
-
-    def __init__(self, rows_per_s: int, at_once: int) -> None:
-        self._each_s = 1 / rows_per_s
-        self._ahead_s = at_once / rows_per_s
-        self._spent_until = 0.0
-
-    async def take(self, rows: int) -> None:
-        now = time.monotonic()
-        self._spent_until = max(self._spent_until, now) + rows * self._each_s
-        # At least one turn is left to others: a read in memory has no pause of its own.
-        await asyncio.sleep(max(0.0, self._spent_until - now - self._ahead_s))
-
-
-class Audience:
-    """Who looks, and by which right. `check` raises once they may not any more; `cut` ends their connection."""
-
-    def __init__(self, key_id: str, check: Callable[[], None], cut: Callable[[], None]) -> None:
-        self.key_id = key_id
-        self.check = check
-        self.cut = cut
-
-
-class Subscription:
-    """What one connection looks at. `take`, send, `wait`, until `ended` says why it is over."""
-
-    def __init__(self, audience: Audience, looks: Sequence[Look]) -> None:
-        self.audience = audience
-        self.looks = looks
-        self._views: list[View] = []
-        self._seen: list[int | None] = []
-        self._wake = asyncio.Event()
-        self.wants_heartbeat = False
-        # Since when a frame has been on its way out.
-        self.sending_since: float | None = None
-        self.ended: LaurelsError | None = None
-
-    def begin(self, views: list[View], after: str | None) -> None:
-        positions = dict(_positions(after))
-        self._views = views
-        self._seen = [positions.get(view.id) for view in views]
-
-    def take(self) -> Iterator[Frame]:
-        """All that leads to the present, one by one; what is taken next begins there."""
-        for number, view in enumerate(self._views):
-            for frame in view.after(self._seen[number]):
-                self._seen[number] = frame.sequence
-                yield frame
-
-    @property
-    def position(self) -> str:
-        """Where to go on after a break: see `LiveHub.subscribe`."""
-        return ",".join(
-            f"{view.id}-{seen}" for view, seen in zip(self._views, self._seen, strict=True) if seen is not None
-        )
-
-    async def wait(self) -> None:
-        await self._wake.wait()
-        self._wake.clear()
-
-    def wake(self) -> None:
-        self._wake.set()
-
-    def end(self, error: LaurelsError) -> None:
-        self.ended = self.ended or error
-        self._wake.set()
-
-
 class LiveHub:
     def __init__(
         self,
-        reads: Reads,
-        boards: Boards,
-        people: People,
+        reader: Reader,
         feed: Feed,
-        clock: Clock,
         *,
         tick_ms: int,
         max_subscriptions: int,
         max_per_key: int,
     ) -> None:
-        self._reads = reads
-        self._boards = boards
-        self._people = people
+        self.reader = reader
         self._feed = feed
-        self._clock = clock
         self.tick_s = tick_ms / 1000
         self._max = max_subscriptions
         self._max_per_key = max_per_key
@@ -135,7 +55,6 @@ class LiveHub:
         self._per_key: Counter[str] = Counter()
         self._watches: dict[int, _Watch] = {}
         self._rows = 0
-        self._budget = _Budget(ROWS_PER_S, AT_ONCE_ROWS)
         # Oldest first, each with the time when its last subscriber left.
         self._paused: OrderedDict[Look, tuple[float, View]] = OrderedDict()
         self._sweeping: asyncio.Task[None] | None = None
@@ -222,44 +141,6 @@ class LiveHub:
     def forget(self, board_id: int) -> None:
         del self._watches[board_id]
 
-    async def read(
-        self, look: Look, known: Hashable | None, before: State | None
-    ) -> tuple[Hashable | None, State] | None:
-        """What there is to see, and a mark that is the same until it changes; None: it is the one that is known.
-
-        `before`: what was seen, for names that can't be had now.
-        """
-        board = self._boards.by_id(look.board_id)
-        target, revision = await self._reads.revision(board, look.selection)
-        now = self._clock.now_us()
-        facts = Facts.of(board, target[0], now)
-        mark = None if revision is None else (facts, revision, self._people.revision)
-        if mark is not None and mark == known:
-            return None
-        await self._budget.take(look.size)
-        try:
-            read: Read[Page]
-            if isinstance(look, LookTop):
-                read = await self._reads.top(board, look.selection, 0, look.limit, target)
-            else:
-                read = await self._reads.around(board, look.selection, look.user_id, look.above, look.below)
-        except NotFound as error:
-            if error.code not in {"user_not_found", "user_not_ranked"}:
-                raise
-            everybody = await self._reads.top(board, look.selection, 0, 1, target)
-            return mark, State(facts, [], everybody.value.total, everybody.degraded)
-        page, period = read.value, read.period
-        assert period is not None, "reads of ranks say which period they are of"
-        if period != target[0]:
-            facts, mark = Facts.of(self._boards.by_id(board.id), period, now), None
-        names = await self._people.names(board.pod_id, [place.user_id for place in page.places])
-        if self._people.is_silent:
-            # Nobody knows the names now: those of before stay, and it is read again.
-            mark = None
-            names = {shown.place.user_id: shown.named for shown in (before.users if before else ())} | names
-        users = [Shown(place, names.get(place.user_id, NOBODY)) for place in page.places]
-        return mark, State(facts, users, page.total, read.degraded)
-
     def subscribe_feed(self, period_id: int, hear: Callable[[str | None], None]) -> Callable[[], None]:
         return self._feed.subscribe(f"ranking/{period_id}", hear)
 
@@ -334,7 +215,9 @@ class _Viewed:
                 return
             began = time.monotonic()
             before = self.view
-            read = await self._hub.read(self.look, self._mark if before else None, before.state if before else None)
+            read = await self._hub.reader.read(
+                self.look, self._mark if before else None, before.state if before else None
+            )
             self._read_at = began
             if read is None:
                 return
@@ -429,13 +312,3 @@ class _Watch:
             self._hearing[period_id] = self._hub.subscribe_feed(period_id, lambda _message: self._hint.set())
         for period_id in set(self._hearing) - period_ids:
             self._hearing.pop(period_id)()
-
-
-def _positions(after: str | None) -> list[tuple[str, int]]:
-    """What a position says; one that can't be read is none."""
-    found: list[tuple[str, int]] = []
-    for part in (after or "").split(","):
-        view_id, _, sequence = part.partition("-")
-        if sequence.isascii() and sequence.isdigit() and len(sequence) < 16:
-            found.append((view_id, int(sequence)))
-    return found
