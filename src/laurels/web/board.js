@@ -51,6 +51,8 @@ class BoardPage {
       pick: (entry) => this.follow(entry),
       load: async (offset, limit) => (await read(board(this.uuid, "/top"), { ...this.selection, offset, limit })).users,
     });
+    // Until there is somebody to show.
+    this.rows.element.hidden = true;
     this.nobody = h("p", { class: "empty", hidden: true }, say("empty"));
     this.limited = h("p", { class: "quiet", hidden: true }, say("limited", { n: number(MOST_ROWS) }));
     this.around = new Rows({ label: say("me"), pick: (entry) => this.follow(entry) });
