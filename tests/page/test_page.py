@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 from support.browser import NAMES, Open, fill
 from support.calls import NewBoard
 from support.running import ADMIN_KEY, RunningServer
+from support.waiting import until
 
 PHONE = {"viewport": {"width": 375, "height": 740}, "has_touch": True, "is_mobile": True}
 WEB = Path(__file__).parents[2] / "src/laurels/web"
@@ -32,6 +34,18 @@ def height(page: Page) -> float:
     box = page.locator(".ranking .measure").bounding_box()
     assert box is not None
     return box["height"]
+
+
+def shows_in_the_middle(page: Page, rank: int) -> bool:
+    shown: bool = page.evaluate(
+        """wanted => {
+          const found = document.elementFromPoint(200, innerHeight / 2)?.closest(".rows .row");
+          const rank = Number(found?.querySelector(".rank").textContent.replace(",", ""));
+          return Math.abs(rank - wanted) < 30 && Number(found.getAttribute("aria-rowindex")) === rank + 1;
+        }""",
+        rank,
+    )
+    return shown
 
 
 def steps(page: Page) -> Locator:
@@ -146,14 +160,7 @@ def test_ten_thousand_rows_of_which_few_are_in_the_page(api: httpx.Client, visit
         page.evaluate("share => scrollTo(0, share * document.documentElement.scrollHeight)", share)
         # In the middle of the window is the row that belongs there.
         middle = round(share * 10_000)
-        page.wait_for_function(
-            """middle => {
-              const found = document.elementFromPoint(200, innerHeight / 2)?.closest(".rows .row");
-              const rank = Number(found?.querySelector(".rank").textContent.replace(",", ""));
-              return Math.abs(rank - middle) < 30 && Number(found.getAttribute("aria-rowindex")) === rank + 1;
-            }""",
-            arg=middle,
-        )
+        until(partial(shows_in_the_middle, page, middle), f"rank {middle}")
         assert page.locator(".ranking .rows .row").count() < 80
     last = row(page, f"{board}-9999")
     expect(last.locator(".rank")).to_have_text("10,000")
@@ -187,7 +194,7 @@ def test_by_keyboard_alone(visit: Open, arena: str) -> None:
     keys.press("Enter")
     expect(page.locator(".own .row.mine .name")).to_have_text("Kai")
     keys.press("End")
-    page.wait_for_function("scrollY > 0")
+    until(lambda: page.evaluate("scrollY > 0"), "the end of the page")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
