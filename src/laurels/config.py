@@ -14,6 +14,7 @@ from laurels.core.ids import new_secret
 from laurels.errors import Invalid
 
 ADMIN_KEY_CHARS = 16
+LEDGER_FILE = "laurels.db"
 
 
 class Setting(NamedTuple):
@@ -156,7 +157,7 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] = os.
         values[name] = Path(values[name]) if values[name] else None
     values["kafka_topic_prefix"] = values["kafka_topic_prefix"] or ""
     values["fd"] = int(values["fd"]) if values["fd"] else None
-    values["ledger"] = values["ledger"] or f"sqlite:///{values['data_dir'] / 'laurels.db'}"
+    values["ledger"] = values["ledger"] or f"sqlite:///{values['data_dir'] / LEDGER_FILE}"
     settings = Settings(**values)
     _check_together(settings)
     return settings

@@ -1,6 +1,8 @@
 """Settings → adapters → service. The only place that knows which adapter is used."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 from laurels.adapters.file_lock import holder_address
 from laurels.adapters.file_spool import FileSpool
@@ -10,6 +12,7 @@ from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
+from laurels.adapters.sql_ledger import Stretch
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
 from laurels.config import Settings
@@ -26,6 +29,31 @@ def build_ledger(settings: Settings) -> tuple[Ledger, Announce]:
         return ledger, lambda _address: None
     embedded = SqliteLedger(settings.ledger_path, SystemClock())
     return embedded, embedded.announce
+
+
+async def take_over(settings: Settings, path: Path, advance: Callable[[int, int], None]) -> Counter[str]:
+    """Fill the PostgreSQL of the settings with all that a SQLite ledger holds; gives how many rows of which table."""
+    clock = SystemClock()
+    source = SqliteLedger(path, clock)
+    target = PostgresLedger(settings.ledger, clock, settings.ledger_connections)
+    rows: Counter[str] = Counter()
+    try:
+        await source.open()
+        await target.open()
+        total = await source.count_contents()
+
+        async def counted() -> AsyncIterator[Stretch]:
+            rows.clear()
+            async for stretch in source.contents():
+                yield stretch
+                rows[stretch.table] += len(stretch.rows)
+                advance(rows.total(), total)
+
+        await target.take_over(counted)
+    finally:
+        await target.close()
+        await source.close()
+    return rows
 
 
 def build_laurels(settings: Settings, admin_key: str) -> tuple[Laurels, Announce]:

@@ -1,7 +1,6 @@
 """From one process with SQLite to PostgreSQL and Redis, while it runs: nothing is lost, and nothing counted twice."""
 
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from support.running import ADMIN_KEY, RunningServer, laurels
 from support.shared import deployed
+from support.waiting import until
 
 PAST = "2026-01-01T00:00:00Z"
 
@@ -177,10 +177,7 @@ def test_seasons_come_along_and_what_stays_is_said(tmp_path: Path, target: Runni
         assert old.put(path + "/users/ada", json={"score": 5}).status_code == 200
         first = old.get(path).json()["periods"][0]["period"]
         assert old.post(f"{path}/periods/{first}/close").status_code == 200
-        end = time.monotonic() + 20
-        while "FINAL" not in {period["status"] for period in old.get(path + "/periods").json()["periods"]}:
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        until(lambda: "FINAL" in old.get(path + "/periods").text, "the final ranks")
         assert old.put(path + "/users/ada", json={"score": 7}).status_code == 200
         done = laurels(
             "import", "seasonal", "--from", source.url, "--from-key", ADMIN_KEY,

@@ -27,8 +27,8 @@ from support.stores import (
     shared_cluster,
     shared_redis,
     temporary_folder,
-    wait_until,
 )
+from support.waiting import until, until_so
 
 RANKING = Ranking(1, "global", Order.DESC, Ties.EARLIEST, None)
 
@@ -143,7 +143,7 @@ def test_with_sentinel_a_failover_is_followed(folder: Path) -> None:
         RedisServer(folder / "first") as first,
         RedisServer(folder / "second", replicaof=f"{HOST} {first.port}") as second,
     ):
-        wait_until(lambda: second.client().info("replication")["master_link_status"] == "up", "the replica")
+        until(lambda: second.client().info("replication")["master_link_status"] == "up", "the replica")
         sentinels = [start_sentinel(folder / f"sentinel-{number}", first) for number in range(3)]
         try:
             hosts = ",".join(f"{HOST}:{port}" for port, _ in sentinels)
@@ -168,13 +168,13 @@ async def follow_failover(url: str, first: RedisServer, second: RedisServer) -> 
     index = use(url, timeout_ms=500)
     await index.open("test")
     try:
-        await until(index.ping)
+        await until_taken(index.ping)
         await fill(index)
         # A row that the replica has, and then one that may be lost with the master.
         await index.apply(RANKING, [Row(1, "last", Standing(99.0, 0), 9)], RankStyle.ORDINAL)
         await asyncio.sleep(0.3)
         first.kill()
-        await until(lambda: is_behind(index), within_s=20)
+        await until_taken(lambda: is_behind(index), within_s=20)
         assert second.client().info("replication")["role"] == "master"
         with pytest.raises(Unavailable) as caught:
             await index.top(RANKING, 0, 1, RankStyle.ORDINAL)
@@ -193,7 +193,7 @@ async def is_behind(index: RedisIndex) -> None:
         raise Unavailable("catching_up", state.standby)
 
 
-async def until(work: Any, within_s: float = 10) -> None:
+async def until_taken(work: Any, within_s: float = 10) -> None:
     end = time.monotonic() + within_s
     while True:
         try:
@@ -303,9 +303,9 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
     await asyncio.sleep(0.1)
     await asyncio.to_thread(migrate, cluster, source, target, slot)
     # Another server holds it now, which has to be told that nothing is missing.
-    await until(lambda: is_behind(index))
+    await until_taken(lambda: is_behind(index))
     (state,) = await index.states([RANKING])
-    await until(lambda: index.confirm(RANKING, state, "2"))
+    await until_taken(lambda: index.confirm(RANKING, state, "2"))
     await asyncio.sleep(0.2)
     stop.set()
     assert await reading > 20
@@ -338,12 +338,12 @@ def test_a_build_whose_builder_is_gone_is_forgotten() -> None:
         index = use(shared_redis().url)
         await index.open(f"abandoned-{time.time_ns()}")
         await fill(index)
-        await index._run(RANKING, "begin_build", "dead", 50, "", 0, "any")
+        await index._run(RANKING, "begin_build", "dead", 1000, "", 0, "any")
         await index.apply(RANKING, make_rows(3, version=2), RankStyle.ORDINAL)
         keys = index._keys_of(RANKING).names
         with shared_redis().client() as client:
             assert client.hlen(keys[7]) == 3
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(1.1)
             await index.apply(RANKING, make_rows(4, version=3), RankStyle.ORDINAL)
             assert not client.exists(keys[7])
         assert await index.count(RANKING) == 10
@@ -410,21 +410,23 @@ def test_the_feed_tells_every_server_and_notices_what_it_missed(kind: str) -> No
         for number in range(2, 30):
             feeds[1].subscribe(f"ranking/{number}", others.append)
         # To begin with, something may have been missed.
-        await wait(lambda: heard == [[None], [None]] and changed == [None] and others == [None] * 28)
+        await until_so(
+            lambda: heard == [[None], [None]] and changed == [None] and others == [None] * 28, "what is told", 5
+        )
         await feeds[0].publish("registry", "hello")
-        await wait(lambda: heard == [[None, "hello"], [None, "hello"]])
+        await until_so(lambda: heard == [[None, "hello"], [None, "hello"]], "what is told", 5)
         await fill(index)
         await index.apply(RANKING, make_rows(2, version=3), RankStyle.ORDINAL)
-        await wait(lambda: len(changed) == 3)
+        await until_so(lambda: len(changed) == 3, "what is told", 5)
         revision = await index.revision(RANKING)
         assert isinstance(revision, bytes)
         assert changed[-1] == revision.decode()
         nodes = [store] if isinstance(store, RedisServer) else store.nodes
         for node in nodes:
             node.call("CLIENT", "KILL", "TYPE", "pubsub")
-        await wait(lambda: heard[0][-1] is None and heard[1][-1] is None and changed[-1] is None)
+        await until_so(lambda: heard[0][-1] is None and heard[1][-1] is None and changed[-1] is None, "what is told", 5)
         await feeds[1].publish("registry", "again")
-        await wait(lambda: heard[0][-1] == heard[1][-1] == "again")
+        await until_so(lambda: heard[0][-1] == heard[1][-1] == "again", "what is told", 5)
         end()
         before = len(changed)
         await asyncio.sleep(0.5)
@@ -437,10 +439,3 @@ def test_the_feed_tells_every_server_and_notices_what_it_missed(kind: str) -> No
             await connection.close()
 
     asyncio.run(run())
-
-
-async def wait(check: Any, within_s: float = 5) -> None:
-    end = time.monotonic() + within_s
-    while not check():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)

@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from support.running import ADMIN_KEY, RunningServer, free_port
-from support.stores import PostgresServer, RedisServer, need, temporary_folder, wait_until
+from support.stores import PostgresServer, RedisServer, need, temporary_folder
+from support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -118,7 +119,7 @@ def test_a_demonstration_that_moves(clone: Path, served: str) -> None:
             assert process.stdout.readline() == f"Watch it: http://127.0.0.1:{port}/boards/arena?me=player-1\n"
             page = httpx.get(f"http://127.0.0.1:{port}/boards/arena?me=player-1")
             assert "<script" in page.text
-            wait_until(lambda: scored(port) > 5, "players who score")
+            until(lambda: scored(port) > 5, "players who score")
             os.killpg(process.pid, signal.SIGINT)
             assert "It adds up" in process.stdout.read()
         finally:
@@ -170,7 +171,7 @@ def test_from_one_process_to_several_servers(clone: Path, served: str) -> None:
         block = scale.replace(":5432/", f":{postgres.port}/").replace(":6379", f":{redis.port}").replace("8081", port)
         process = subprocess.Popen(["sh", "-c", block], cwd=clone, env=newcomer(), start_new_session=True)
         try:
-            wait_until(lambda: answers(port), "the servers of the README")
+            until(lambda: answers(port), "the servers of the README")
             run(move.replace("8081", port), clone, served)
             top = httpx.get(f"http://127.0.0.1:{port}/api/v1/leaderboards/default/top").json()
             assert [(user["userId"], user["score"]) for user in top["users"]] == [("ada", 120)]

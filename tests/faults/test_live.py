@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import random
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,12 +15,12 @@ from support.live import Seen, Streamer, Watcher, seen
 from support.model import ModelBoard
 from support.running import ADMIN_KEY, RunningServer
 from support.shared import deployed
+from support.waiting import until_async, until_so
 
 BOARD = "watched"
 WRITES = 250
 LIMIT = 6
 USERS = [f"player-{number}" for number in range(12)]
-PATIENCE_S = 20
 
 
 @pytest.fixture(params=["embedded", "shared"])
@@ -46,7 +45,7 @@ async def _play(servers: list[RunningServer], rng: random.Random) -> None:
         clients = [await stack.enter_async_context(AsyncClient(url, ADMIN_KEY, tries=12)) for url in urls]
         await clients[0].create_board("Watched", UUID=BOARD, podId="default", rule="increment", public=True)
         for client in clients:
-            await _known(client)
+            await until_async(partial(_known, client), "the board")
         watchers = [Watcher(urls, BOARD, LIMIT, rng.choice(USERS), rng.choice) for _ in range(4)]
         streamers = [Streamer(url, BOARD, LIMIT) for url in urls]
         everybody: list[Watcher | Streamer] = [*watchers, *streamers]
@@ -75,10 +74,10 @@ async def _play(servers: list[RunningServer], rng: random.Random) -> None:
 
         last = seen((await clients[0].top(BOARD, LIMIT)).users)
         assert last == states[-1][:LIMIT]
-        await _until(lambda: all(one.tops[-1] == last for one in everybody))
+        await until_so(lambda: all(one.tops[-1] == last for one in everybody), "the last state")
         for watcher in watchers:
             around = seen((await clients[0].around(BOARD, watcher._user_id, above=1, below=1)).users)
-            await _until(partial(_ends_with, watcher, around))
+            await until_so(partial(_ends_with, watcher, around), "the last neighbours")
             _each_was_there(watcher.arounds, [_around(state, watcher._user_id) for state in states])
             assert watcher.view.total_users == len(states[-1])
         for one in everybody:
@@ -88,11 +87,8 @@ async def _play(servers: list[RunningServer], rng: random.Random) -> None:
         print("connections", [(watcher.connections, watcher.resumed, len(watcher.tops)) for watcher in watchers])
 
 
-async def _known(client: AsyncClient) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while BOARD not in {board.uuid async for board in client.each_board()}:
-        assert time.monotonic() < end
-        await asyncio.sleep(0.05)
+async def _known(client: AsyncClient) -> bool:
+    return BOARD in {board.uuid async for board in client.each_board()}
 
 
 def _everybody(model: ModelBoard) -> Seen:
@@ -116,10 +112,3 @@ def _each_was_there(shown: Sequence[Seen], states: Sequence[Seen]) -> None:
 
 def _ends_with(watcher: Watcher, around: Seen) -> bool:
     return watcher.arounds[-1] == around
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.05)

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 
 from support.running import ADMIN_KEY, RunningServer, environment, free_port
+from support.waiting import until
 
 USERS = 60_000
 TOP = "/api/v1/leaderboards/default/top?limit=3"
@@ -33,10 +34,7 @@ def test_a_second_signal_ends_the_wait_for_a_slow_client_without_a_traceback(tmp
         command = [sys.executable, "-m", "laurels", "serve"]
         server = subprocess.Popen(command, env=environment(tmp_path, port=str(port)), stdout=output, stderr=output)
         try:
-            end = time.monotonic() + 60
-            while b"is ready" not in (tmp_path / "output").read_bytes():
-                assert time.monotonic() < end
-                time.sleep(0.05)
+            until(lambda: b"is ready" in (tmp_path / "output").read_bytes(), "the server", 60)
             with socket.create_connection(("127.0.0.1", port)) as slow:
                 slow.sendall(b"PUT /api/v1/leaderboards/default/users/ada HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n")
                 slow.sendall(b"Content-Type: application/json\r\nX-API-Key: " + key_of(tmp_path) + b"\r\n\r\n{")

@@ -1,7 +1,6 @@
 """People over HTTP: profiles, segments, moderation and erasure; who may, and what it looks like."""
 
 import json
-import time
 from typing import Any
 from uuid import uuid4
 
@@ -10,6 +9,7 @@ import pytest
 
 from support.calls import NewBoard, problem
 from support.running import RunningServer
+from support.waiting import until
 
 API = "/api/v1"
 KINDS = ["global", "region", "circle"]
@@ -226,13 +226,13 @@ def test_a_refreeze_keeps_the_ranks_of_before(api: httpx.Client, new_board: NewB
     api.put(board + "/users/ada", json={"score": 5})
     problem(api.post(board + "/periods/current/refreeze", json={}), 409, "period_not_final")
     closed = api.post(board + "/periods/current/close").json()["period"]
-    wait(lambda: api.get(board + "/periods").json()["periods"][-1]["status"] == "FINAL" or final(api, board, closed))
+    until(lambda: final(api, board, closed), "the final ranks")
     api.post(board + "/void", json={"match": {"source": "bot"}})
     assert users(api.get(board + "/top", params={"period": closed})) == ["cheat", "ada"]
     begun = api.post(f"{board}/periods/{closed}/refreeze", json={"reason": "a bot"})
     assert begun.status_code == 202, begun.text
     act = f"{API}/acts/{begun.json()['actId']}"
-    wait(lambda: api.get(act, params={"podId": "default"}).json()["doneAt"] is not None)
+    until(lambda: api.get(act, params={"podId": "default"}).json()["doneAt"], "the act")
     assert users(api.get(board + "/top", params={"period": closed})) == ["ada"]
     assert users(api.get(board + "/top", params={"period": f"{closed}@1"})) == ["cheat", "ada"]
     statuses = {period["period"]: period["status"] for period in api.get(board + "/periods").json()["periods"]}
@@ -242,13 +242,6 @@ def test_a_refreeze_keeps_the_ranks_of_before(api: httpx.Client, new_board: NewB
 def final(api: httpx.Client, board: str, name: str) -> bool:
     periods = api.get(board + "/periods").json()["periods"]
     return any(period["period"] == name and period["status"] == "FINAL" for period in periods)
-
-
-def wait(is_so: Any) -> None:
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def test_everything_about_a_person_is_one_file_and_can_be_erased(

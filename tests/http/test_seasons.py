@@ -1,6 +1,5 @@
 """Seasons over HTTP: who may, what it looks like, and a whole season in a few seconds."""
 
-import time
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -10,6 +9,7 @@ import pytest
 
 from support.calls import NewBoard, problem
 from support.running import ADMIN_KEY, RunningServer, laurels
+from support.waiting import until_equal
 
 WINDOWS = [
     "monthly",
@@ -22,13 +22,6 @@ REWARDS = [
     {"name": "tenth", "prize": "frame", "topPercent": 10.5, "windows": ["weekly"]},
     {"name": "veteran", "prize": 7, "scores": {"atLeast": 100}},
 ]
-
-
-def wait_for(read: Any, wanted: Any) -> None:
-    end = time.monotonic() + 20
-    while (found := read()) != wanted:
-        assert time.monotonic() < end, found
-        time.sleep(0.1)
 
 
 def test_a_board_with_seasons_comes_back_as_it_was_made(api: httpx.Client) -> None:
@@ -85,7 +78,7 @@ def test_a_season_from_its_first_score_to_the_claim(
         periods = api.get(board + "/periods", params={"window": "season"}).json()["periods"]
         return str(next(period["status"] for period in periods if period["period"] == season))
 
-    wait_for(status, "FINAL")
+    until_equal(status, "FINAL")
     assert api.get(board + "/top", params={"period": season}).json()["users"] == before
     assert api.get(board + "/top", params={"period": "previous"}).json()["users"] == before
     assert api.get(board + "/top").json()["users"] == []

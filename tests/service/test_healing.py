@@ -5,7 +5,7 @@ The service in this process, on a real PostgreSQL and a real Redis that the test
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from laurels.service.submit import Submission
 from support.ledgers import FakeClock, new_event
 from support.services import DEFAULTS, differences
 from support.stores import RedisServer, shared_postgres, temporary_folder
+from support.waiting import until_async
 
 _names = iter(range(10**6))
 
@@ -66,18 +67,10 @@ async def serving(database: str, redis: RedisServer, **settings: Any) -> AsyncIt
             created_at=0,
         )
         board = await laurels.boards.create(board, None)
-        await eventually(lambda: is_healthy(laurels, board))
+        await until_async(lambda: is_healthy(laurels, board), "a healthy ranking", 10)
         yield laurels, board
     finally:
         await laurels.close()
-
-
-async def eventually(check: Callable[[], Any], within_s: float = 10) -> None:
-    """`check` gives an awaitable that is true in the end."""
-    end = asyncio.get_running_loop().time() + within_s
-    while not await check():
-        assert asyncio.get_running_loop().time() < end, "not in time"
-        await asyncio.sleep(0.02)
 
 
 async def is_healthy(laurels: Laurels, board: Board) -> bool:
@@ -105,7 +98,7 @@ def test_a_redis_that_comes_back_with_an_older_state_says_so_and_catches_up(data
             redis.call("SAVE")
             await submit(laurels, board, 50, 50)
             await asyncio.to_thread(restore_snapshot, redis)
-            await eventually(lambda: reachable(laurels))
+            await until_async(lambda: reachable(laurels), "Redis", 10)
             # Half of the users are missing from what Redis has: nothing of it may be shown.
             with pytest.raises(Unavailable) as caught:
                 await laurels._index.top(ranking, 0, 10, board.rank_style)
@@ -113,7 +106,7 @@ def test_a_redis_that_comes_back_with_an_older_state_says_so_and_catches_up(data
             shown = await laurels.reads.top(board, Selection(), 0, 3)
             assert shown.degraded
             assert [place.user_id for place in shown.value.places] == ["u99", "u98", "u97"]
-            await eventually(lambda: is_healthy(laurels, board))
+            await until_async(lambda: is_healthy(laurels, board), "a healthy ranking", 10)
             shown = await laurels.reads.top(board, Selection(), 0, 3)
             assert (shown.degraded, shown.value.total) == (False, 100)
             # The other boards, whom nobody asked for.
@@ -142,8 +135,8 @@ def test_a_ranking_that_is_far_behind_is_built_anew(
             redis.call("SAVE")
             await submit(laurels, board, 10, 90)
             await asyncio.to_thread(restore_snapshot, redis)
-            await eventually(lambda: reachable(laurels))
-            await eventually(lambda: is_healthy(laurels, board))
+            await until_async(lambda: reachable(laurels), "Redis", 10)
+            await until_async(lambda: is_healthy(laurels, board), "a healthy ranking", 10)
             assert (await laurels.reads.top(board, Selection(), 0, 3)).value.total == 100
             assert await differences(laurels) == []
 
@@ -162,7 +155,7 @@ def test_what_a_dead_server_left_between_ledger_and_index_is_found_by_the_pass(
                 page = (await laurels.reads.top(board, Selection(), 0, 1)).value
                 return page.places[0].user_id == "orphan"
 
-            await eventually(is_first)
+            await until_async(is_first, "the first", 10)
             assert await differences(laurels) == []
 
     asyncio.run(run())
@@ -211,7 +204,7 @@ def test_rows_that_could_not_be_applied_wait_in_the_queue(database: str, redis: 
                 shown = await laurels.reads.top(board, Selection(), 0, 1)
                 assert shown.value.total == 10
                 await asyncio.sleep(0.01)
-            await eventually(lambda: is_healthy(laurels, board))
+            await until_async(lambda: is_healthy(laurels, board), "a healthy ranking", 10)
             assert laurels._healer.waiting == 0
             assert (await laurels.reads.top(board, Selection(), 0, 1)).value.total == 10
             assert await differences(laurels) == []
@@ -234,7 +227,7 @@ def test_more_rows_than_the_queue_takes_are_found_in_the_ledger(
             for _ in range(100):
                 assert (await laurels.reads.top(board, Selection(), 0, 1)).value.total == 55
                 await asyncio.sleep(0.01)
-            await eventually(lambda: is_healthy(laurels, board))
+            await until_async(lambda: is_healthy(laurels, board), "a healthy ranking", 10)
             shown = await laurels.reads.top(board, Selection(), 0, 1)
             assert (shown.degraded, shown.value.total) == (False, 55)
             assert await differences(laurels) == []
@@ -253,10 +246,10 @@ def test_a_revision_never_comes_back_with_another_content(database: str, redis: 
                 if number == 2:
                     redis.call("SAVE")
             await asyncio.to_thread(restore_snapshot, redis)
-            await eventually(lambda: reachable(laurels))
+            await until_async(lambda: reachable(laurels), "Redis", 10)
             for number in range(6, 12):
                 await submit(laurels, board, number, 1)
-                await eventually(lambda: is_healthy(laurels, board))
+                await until_async(lambda: is_healthy(laurels, board), "a healthy ranking", 10)
                 assert await laurels._index.revision(ranking) not in seen
 
     asyncio.run(run())
@@ -286,7 +279,7 @@ def test_a_ledger_that_was_set_back_to_a_backup_makes_the_index_follow(database:
             async def is_counted() -> bool:
                 return (await laurels.reads.count(board)).value == 6
 
-            await eventually(is_counted)
+            await until_async(is_counted, "the count", 10)
             assert await differences(laurels) == []
 
     asyncio.run(run())
@@ -309,7 +302,7 @@ def test_a_builder_that_dies_is_replaced_when_its_claim_ends(
             with pytest.raises(Unavailable) as caught:
                 await laurels._healer.build(board, ranking)
             assert caught.value.code == "build_running"
-            await eventually(lambda: is_healthy(laurels, board))
+            await until_async(lambda: is_healthy(laurels, board), "a healthy ranking", 10)
             assert (await index._run(ranking, "build", "dead", 500, b"\x90", b""))[0] == b"gone"
             assert (await laurels.reads.count(board)).value == 5
 

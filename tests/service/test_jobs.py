@@ -88,7 +88,7 @@ def test_one_server_does_it_and_a_dead_one_can_not_keep_it(stage: Stage) -> None
     async def run() -> None:
         async with stage.running() as alive, stage.running() as dead:
             book = alive._ledger.jobs
-            assert await book.take("periods", "the dead one", 300, stage.clock.now)
+            assert await book.take("periods", "the dead one", 600_000, stage.clock.now)
             await create(alive)
             await dead.boards.reload()
             stage.clock.now += DAY
@@ -96,7 +96,9 @@ def test_one_server_does_it_and_a_dead_one_can_not_keep_it(stage: Stage) -> None
             # Somebody else has it.
             assert held(alive).open_periods[0].state == "open"
             assert {run.name: run.owner for run in await alive.jobs.runs()}["periods"] == "the dead one"
-            await asyncio.sleep(0.4)
+            # Its lease ends.
+            assert await book.take("periods", "the dead one", 1, stage.clock.now)
+            await asyncio.sleep(0.1)
             await alive.jobs.run_due()
             (last,) = [run for run in await alive.jobs.runs() if run.name == "periods"]
             assert (last.owner, last.error) == (None, None)
@@ -107,26 +109,31 @@ def test_one_server_does_it_and_a_dead_one_can_not_keep_it(stage: Stage) -> None
 
 def test_a_lease_is_renewed_while_the_work_lasts(stage: Stage) -> None:
     async def run() -> None:
-        async with stage.running(jobs_lease_ms=150) as busy, stage.running() as other:
+        async with stage.running(jobs_lease_ms=1000) as busy, stage.running() as other:
             await create(busy)
             await other.boards.reload()
             seasons = busy._ledger.seasons
             finish = seasons.finish_freeze
-            frozen_by: list[str] = []
+            begun, go_on = asyncio.Event(), asyncio.Event()
 
             async def slowly(*arguments: Any) -> bool:
-                await asyncio.sleep(0.6)
-                frozen_by.append("busy")
+                begun.set()
+                await go_on.wait()
                 return await finish(*arguments)
 
             seasons.finish_freeze = slowly  # type: ignore[method-assign,assignment]
             stage.clock.now += DAY
             working = asyncio.create_task(busy.jobs.run_due())
-            await asyncio.sleep(0.4)
+            await begun.wait()
+            await asyncio.sleep(2)
             await other.jobs.run_due()
-            assert frozen_by == []
+            # The other one may not even try.
+            runs = {run.name: (run.owner, run.runs) for run in await other.jobs.runs()}
+            assert runs["periods"] == (busy.jobs._owner, 0)
+            go_on.set()
             await working
-            assert frozen_by == ["busy"]
+            runs = {run.name: (run.owner, run.runs) for run in await other.jobs.runs()}
+            assert runs["periods"] == (None, 1)
 
     asyncio.run(run())
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from laurels.service.live import Audience, Frame, Kind, Look, LookAround, LookTo
 from laurels.service.reads import Selection
 from support.people import ADMIN, create, held, play, submit
 from support.services import Stage
+from support.waiting import until_so
 
 PATIENCE_S = 20
 ALL = Selection(window="all")
@@ -35,12 +35,6 @@ async def next_frame(subscription: Subscription) -> Frame:
             if subscription.ended is not None:
                 raise subscription.ended
             await subscription.wait()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110 - nobody tells of it
-            await asyncio.sleep(0.02)
 
 
 def users(frame: Frame) -> list[tuple[int, str]]:
@@ -78,7 +72,6 @@ def test_all_who_look_at_the_same_get_the_same_frame_once_a_tick(stage: Stage) -
 
 def test_who_comes_back_goes_on_and_after_a_while_begins_anew(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "SWEEP_S", 0.05)
-    monkeypatch.setattr(hub, "PAUSED_S", 0.5)
 
     async def work(laurels: Laurels) -> None:
         await create(laurels)
@@ -94,7 +87,8 @@ def test_who_comes_back_goes_on_and_after_a_while_begins_anew(stage: Stage, monk
         back = await live.subscribe(anybody(), [top(laurels), around], before.position)
         assert [(frame.kind, users(frame)) for frame in back.take()] == [(Kind.CHANGES, [(1, "bob")])] * 2
         live.leave(back)
-        await until(lambda: not live._paused)
+        monkeypatch.setattr(hub, "PAUSED_S", 0.1)
+        await until_so(lambda: not live._paused, "the end of the pause")
         late = await live.subscribe(anybody(), [top(laurels), around], back.position)
         assert [frame.kind for frame in late.take()] == [Kind.SNAPSHOT, Kind.SNAPSHOT]
 
@@ -144,9 +138,9 @@ def test_a_right_that_ends_and_one_who_takes_nothing(stage: Stage, monkeypatch: 
         async with asyncio.timeout(PATIENCE_S):
             while not one.wants_heartbeat:
                 await one.wait()
-            await until(lambda: "stuck" in cut)
+            await until_so(lambda: "stuck" in cut, "the stuck one")
         may.append(NotFound("board_not_found", "It is not public any more."))
-        await until(lambda: one.ended is may[0])
+        await until_so(lambda: one.ended is may[0], "the end")
         assert "one" not in cut
 
     play(stage, work)
@@ -174,7 +168,7 @@ def test_one_who_is_hidden_from_others_sees_themselves(stage: Stage) -> None:
             places = [view.state.users[0].place for view in bob._views]
             return [(place.user_id, place.score, place.rank) for place in places]
 
-        await until(lambda: shown() == [("bob", 10, 1)] * 2)
+        await until_so(lambda: shown() == [("bob", 10, 1)] * 2, "the state")
 
     play(stage, work)
 

@@ -12,12 +12,12 @@ from laurels.core.instants import SECOND_US
 from laurels.core.people import ProfileChange
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME
-from laurels.errors import Invalid, NotFound, Unavailable
+from laurels.errors import Invalid, NotFound
 from laurels.service import people, reads
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
-from support.people import ADMIN, DAILY, create, held, play, profile, submit, top
+from support.people import ADMIN, DAILY, create, held, play, profile, submit, top, until_prepared
 from support.services import Stage, differences
 
 
@@ -224,8 +224,7 @@ def test_ranks_are_shown_without_names_while_the_ledger_is_silent(
         async def silent(*_: Any) -> Any:
             nonlocal asked
             asked += 1
-            await asyncio.sleep(0.5)
-            raise Unavailable("ledger_unavailable", "It does not answer.")
+            await asyncio.Event().wait()
 
         monkeypatch.setattr(ledger_people, "profiles", silent)
         monkeypatch.setattr(people, "WAIT_S", 0.05)
@@ -280,14 +279,6 @@ def test_every_read_of_a_page_is_a_number_of_queries_that_does_not_grow(stage: S
                 assert costs[0] <= 4
 
     play(stage, work)
-
-
-async def until_prepared(laurels: Laurels, selection: Selection) -> None:
-    for _ in range(200):
-        if not (await laurels.reads.top(held(laurels), selection, 0, 1)).degraded:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError
 
 
 def count_calls(laurels: Laurels) -> list[int]:

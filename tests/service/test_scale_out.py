@@ -6,8 +6,9 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ import pytest
 from support.model import ModelBoard
 from support.running import ADMIN_KEY, RunningServer, free_port, laurels
 from support.shared import Deployment, deployed
+from support.waiting import until_equal
 
 SERVERS = 4
 EVENTS = 3000
@@ -40,16 +42,13 @@ def clients(deployment: Deployment) -> Iterator[list[httpx.Client]]:
 
 def create(client: httpx.Client, uuid: str, **fields: Any) -> None:
     body = {"UUID": uuid, "podId": "default", "name": uuid} | fields
-    wait_for(lambda: client.post("/api/v1/leaderboards", json=body).status_code, 201, 10)
+    until_equal(lambda: client.post("/api/v1/leaderboards", json=body).status_code, 201, 10)
 
 
-def wait_for(read: Any, wanted: Any, within_s: float) -> float:
-    """How long it took."""
-    start = time.monotonic()
-    while read() != wanted:
-        assert time.monotonic() - start < within_s, read()
-        time.sleep(0.01)
-    return time.monotonic() - start
+def are_told(servers: list[httpx.Client], read: Callable[[httpx.Client], object], wanted: object) -> None:
+    """Within a second, each of them."""
+    for client in servers:
+        until_equal(partial(read, client), wanted, 1)
 
 
 def verify(server: RunningServer) -> dict[str, Any]:
@@ -67,8 +66,7 @@ def test_thousands_of_concurrent_writes_on_a_few_users_are_exact(
     rng = random.Random(seed)
     for uuid, rule in BOARDS.items():
         create(clients[0], uuid, rule=rule, ties="shared" if rule == "increment" else "earliest")
-    for client in clients:
-        wait_for(lambda client=client: client.get("/api/v1/leaderboards/latests").status_code, 200, 1)
+    are_told(clients, lambda client: client.get("/api/v1/leaderboards/latests").status_code, 200)
     models = {uuid: ModelBoard(rule, "desc", "earliest") for uuid, rule in BOARDS.items()}
     now = 1_700_000_000
     calls = []
@@ -98,25 +96,21 @@ def test_thousands_of_concurrent_writes_on_a_few_users_are_exact(
 def test_a_change_is_in_force_on_every_server_within_a_second(clients: list[httpx.Client]) -> None:
     first, *others = clients
     create(first, "changing", rule="best")
-    for client in others:
-        wait_for(lambda client=client: client.get("/api/v1/leaderboards/changing").status_code, 200, 1)
+    are_told(others, lambda client: client.get("/api/v1/leaderboards/changing").status_code, 200)
     scores = [{"userId": f"u{number}", "score": number} for number in range(40)]
     others[0].post("/api/v1/leaderboards/changing/scores", json={"scores": scores})
     others[1].patch("/api/v1/leaderboards/changing", json={"capacity": 3})
-    for client in clients:
-        wait_for(lambda client=client: client.get("/api/v1/leaderboards/changing").json()["capacity"], 3, 1)
-        wait_for(lambda client=client: client.get("/api/v1/leaderboards/changing/top").json()["totalUsers"], 3, 1)
+    are_told(clients, lambda client: client.get("/api/v1/leaderboards/changing").json()["capacity"], 3)
+    are_told(clients, lambda client: client.get("/api/v1/leaderboards/changing/top").json()["totalUsers"], 3)
     key = first.post("/api/v1/pods/default/keys", json={"role": "server"}).json()
 
     def answers(client: httpx.Client) -> int:
         headers = {"Authorization": f"Bearer {key['key']}"}
         return httpx.get(f"{client.base_url}/api/v1/users/u1/scores", headers=headers).status_code
 
-    for client in others:
-        wait_for(lambda client=client: answers(client), 200, 1)
+    are_told(others, answers, 200)
     others[0].delete(f"/api/v1/pods/default/keys/{key['keyId']}")
-    for client in clients:
-        wait_for(lambda client=client: answers(client), 401, 1)
+    are_told(clients, answers, 401)
 
 
 def test_a_change_arrives_without_the_feed(deployment: Deployment, clients: list[httpx.Client]) -> None:
@@ -132,8 +126,7 @@ def test_a_change_arrives_without_the_feed(deployment: Deployment, clients: list
     cutting.start()
     try:
         create(clients[2], "unheard")
-        for client in clients:
-            wait_for(lambda client=client: client.get("/api/v1/leaderboards/unheard").status_code, 200, 1)
+        are_told(clients, lambda client: client.get("/api/v1/leaderboards/unheard").status_code, 200)
     finally:
         stop.set()
         cutting.join()
@@ -169,7 +162,7 @@ def test_without_redis_reads_come_from_the_ledger_and_say_so(
         ]
 
     client.get(board + "/top?ranking=dense")
-    wait_for(lambda: "Laurels-Degraded" in client.get(board + "/top?ranking=dense").headers, False, 5)
+    until_equal(lambda: "Laurels-Degraded" in client.get(board + "/top?ranking=dense").headers, False, 5)
     from_index = read()
     deployment.redis.kill()
     try:
@@ -189,8 +182,8 @@ def test_without_redis_reads_come_from_the_ledger_and_say_so(
         assert float(reads.split()[1]) > 0
     finally:
         deployment.redis.start()
-    wait_for(lambda: "Laurels-Degraded" in client.get(board + "/top").headers, False, 10)
-    wait_for(lambda: [answer[0] for answer in read()] == [answer[0] for answer in from_index], True, 10)
+    until_equal(lambda: "Laurels-Degraded" in client.get(board + "/top").headers, False, 10)
+    until_equal(lambda: [answer[0] for answer in read()] == [answer[0] for answer in from_index], True, 10)
     assert read()[:2] == from_index[:2]
     for server in deployment.servers:
         assert verify(server)["differences"] == 0
@@ -216,10 +209,10 @@ def test_without_postgres_reads_go_on_and_writes_are_refused(
         assert client.get("/readyz").json()["status"] == "degraded"
     finally:
         deployment.postgres.start()
-    wait_for(lambda: client.put(board + "/users/ada", json={"score": 6, "eventId": "r2"}).status_code, 200, 5)
+    until_equal(lambda: client.put(board + "/users/ada", json={"score": 6, "eventId": "r2"}).status_code, 200, 5)
     assert client.get(board + "/top").json()["users"][0]["score"] == 6
     # Each server finds it again by itself.
-    wait_for(lambda: {each.get("/readyz").json()["status"] for each in clients}, {"ready"}, 10)
+    until_equal(lambda: {each.get("/readyz").json()["status"] for each in clients}, {"ready"}, 10)
 
 
 def test_a_lost_ranking_is_built_once(deployment: Deployment, clients: list[httpx.Client]) -> None:
@@ -232,7 +225,7 @@ def test_a_lost_ranking_is_built_once(deployment: Deployment, clients: list[http
         lines = [line for client in clients for line in client.get("/metrics").text.splitlines()]
         return sum(float(line.split()[1]) for line in lines if line.startswith("laurels_builds_total "))
 
-    wait_for(lambda: all("Laurels-Degraded" not in c.get(board + "/top").headers for c in clients), True, 5)
+    until_equal(lambda: all("Laurels-Degraded" not in c.get(board + "/top").headers for c in clients), True, 5)
     boards = clients[0].get("/api/v1/leaderboards", params={"podId": "default"}).json()["leaderboards"]
     rankings = sum(
         len(clients[0].get(f"/api/v1/leaderboards/{each['UUID']}/periods").json()["periods"]) for each in boards
@@ -242,8 +235,8 @@ def test_a_lost_ranking_is_built_once(deployment: Deployment, clients: list[http
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda number: clients[number % SERVERS].get(board + "/top?limit=2"), range(64)))
     assert all([user["userId"] for user in answer.json()["users"]] == ["u8999", "u8998"] for answer in answers)
-    wait_for(lambda: any("Laurels-Degraded" in c.get(board + "/top").headers for c in clients), False, 10)
-    wait_for(lambda: builds() - before, rankings, 5)
+    until_equal(lambda: any("Laurels-Degraded" in c.get(board + "/top").headers for c in clients), False, 10)
+    until_equal(lambda: builds() - before, rankings, 5)
     time.sleep(1.5)
     assert builds() - before == rankings
 
@@ -272,8 +265,7 @@ def test_rebuild_tells_what_differed(deployment: Deployment, clients: list[httpx
 
 def test_verify_and_rebuild_work_while_scores_come_in(deployment: Deployment, clients: list[httpx.Client]) -> None:
     create(clients[0], "busy", rule="increment", capacity=50)
-    for client in clients:
-        wait_for(lambda client=client: client.get("/api/v1/leaderboards/busy").status_code, 200, 1)
+    are_told(clients, lambda client: client.get("/api/v1/leaderboards/busy").status_code, 200)
     stop = threading.Event()
     problems: list[str] = []
 
@@ -309,7 +301,7 @@ def test_workers_share_a_socket_and_are_started_again(deployment: Deployment) ->
             scores = [client.put("/api/v1/leaderboards/default/users/w", json={"score": 1}) for _ in range(30)]
             assert {answer.status_code for answer in scores} == {200}
         os.kill(pids[0], signal.SIGKILL)
-        wait_for(lambda: len([pid for pid in children(server.pid) if pid not in pids]), 1, 10)
+        until_equal(lambda: len([pid for pid in children(server.pid) if pid not in pids]), 1, 10)
         server.wait_ready()
         with server.client() as client:
             metrics = client.get("/metrics").text
@@ -325,7 +317,7 @@ def test_a_server_that_starts_without_postgres_answers_and_waits(deployment: Dep
     try:
         server.start(wait=False)
         with server.client() as client:
-            wait_for(lambda: is_alive_at(client), True, 10)
+            until_equal(lambda: is_alive_at(client), True, 10)
             ready = client.get("/readyz")
             assert (ready.status_code, ready.json()["status"]) == (503, "not_ready")
             for answer in (
@@ -338,7 +330,7 @@ def test_a_server_that_starts_without_postgres_answers_and_waits(deployment: Dep
             # It stops when it is asked to, and that is no failure.
             assert server.terminate() == 0
             server.start(wait=False)
-            wait_for(lambda: is_alive_at(client), True, 10)
+            until_equal(lambda: is_alive_at(client), True, 10)
     finally:
         deployment.postgres.start()
     server.wait_ready()
@@ -358,14 +350,14 @@ def test_without_both_stores_a_server_is_not_ready(deployment: Deployment, clien
     deployment.postgres.kill()
     deployment.redis.call("FLUSHALL")  # type: ignore[union-attr]
     try:
-        wait_for(lambda: client.get("/readyz").status_code, 503, 10)
+        until_equal(lambda: client.get("/readyz").status_code, 503, 10)
         refused = client.get("/api/v1/leaderboards/default/top")
         assert (refused.status_code, refused.json()["retryable"]) == (503, True)
         assert "PostgreSQL" in refused.json()["detail"]
     finally:
         deployment.postgres.start()
-    wait_for(lambda: client.get("/readyz").json()["status"], "ready", 10)
-    wait_for(lambda: client.get("/api/v1/leaderboards/default/top").status_code, 200, 10)
+    until_equal(lambda: client.get("/readyz").json()["status"], "ready", 10)
+    until_equal(lambda: client.get("/api/v1/leaderboards/default/top").status_code, 200, 10)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

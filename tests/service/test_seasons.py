@@ -1,6 +1,5 @@
 """The life of a period, on both kinds of stores: late scores, the freeze, past periods, rewards, resets by hand."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import RankState, Submission
-from support.people import ADMIN, DAILY, HOUR, held, play, submit
+from support.people import ADMIN, DAILY, HOUR, held, play, submit, until_prepared
 from support.services import Stage, differences
 
 DAY = 24 * HOUR
@@ -116,8 +115,7 @@ def test_final_ranks_answer_everything_as_the_index_did(stage: Stage, order: Ord
         before = held(laurels).current_period("daily", stage.clock.now)
         assert before is not None
         for style in RankStyle:
-            await laurels.reads.top(held(laurels), Selection(period=before.name, style=style), 0, 1)
-        await asyncio.sleep(0.3)
+            await until_prepared(laurels, Selection(period=before.name, style=style))
         live = await everything(laurels, before.name)
         assert not any(degraded for _, degraded in live)
         await pass_days(laurels, stage, 2)

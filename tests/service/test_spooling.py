@@ -8,6 +8,7 @@ import pytest
 
 from support.running import ADMIN_KEY, laurels
 from support.shared import Deployment, deployed
+from support.waiting import until_equal
 
 BOARD = "/api/v1/leaderboards/default"
 
@@ -25,10 +26,7 @@ def score_of(client: httpx.Client, user: str) -> float | None:
 
 
 def wait_for_score(client: httpx.Client, user: str, score: float) -> None:
-    end = time.monotonic() + 10
-    while score_of(client, user) != score:
-        assert time.monotonic() < end, score_of(client, user)
-        time.sleep(0.02)
+    until_equal(lambda: score_of(client, user), score, 10)
 
 
 def test_events_wait_on_the_disk_and_count_once(deployment: Deployment) -> None:

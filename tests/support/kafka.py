@@ -22,7 +22,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from support.running import free_port
-from support.stores import HOST, Process, Store, _shared_folder, wait_until
+from support.stores import HOST, Process, Store, _shared_folder
+from support.waiting import until
 
 CLASSPATH = Path(sys.prefix) / "kafka.classpath"
 CLUSTER_ID = "bGF1cmVscy10ZXN0cy0xMg"
@@ -67,7 +68,7 @@ class KafkaServer(Store):
         self._process = Process(
             ["java", *heap, "-cp", self._classpath, "kafka.Kafka", str(config)], self.folder / "kafka.log"
         )
-        wait_until(self._answers, "Kafka", 60)
+        until(self._answers, "Kafka", 60)
 
     def _make(self, config: Path) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

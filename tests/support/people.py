@@ -16,6 +16,7 @@ from laurels.service.moderation import Chosen
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
 from support.services import Stage
+from support.waiting import until_async
 
 HOUR = 3_600 * SECOND_US
 ADMIN = Caller(Role.ADMIN, None, "test")
@@ -58,6 +59,15 @@ async def top(laurels: Laurels, segment: str = "global", uuid: str = "board", **
     page = (await laurels.reads.top(held(laurels, uuid), Selection(segment=segment, **selection), 0, 1000)).value
     assert len(page.places) == page.total
     return [(place.user_id, place.score) for place in page.places]
+
+
+async def until_prepared(laurels: Laurels, selection: Selection) -> None:
+    """Until the index answers."""
+
+    async def answers() -> bool:
+        return not (await laurels.reads.top(held(laurels), selection, 0, 1)).degraded
+
+    await until_async(answers, f"a ranking for {selection}")
 
 
 async def profile(laurels: Laurels, user: str, **fields: Any) -> None:

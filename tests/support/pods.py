@@ -2,7 +2,6 @@
 take them in.
 """
 
-import asyncio
 import contextlib
 import time
 import uuid
@@ -29,6 +28,7 @@ from laurels.service.laurels import Ingest, Laurels
 from laurels.service.reads import Selection
 from support.kafka import Game, shared_kafka
 from support.services import Stage
+from support.waiting import until_async
 
 ADMIN = Caller(Role.ADMIN, None, "test")
 PATIENCE_S = 30
@@ -131,11 +131,10 @@ def dead(arena: Arena, shape: str) -> list[dict[str, Any]]:
 
 
 async def until(ready: Callable[[], Awaitable[bool]], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while True:
+    async def answers() -> bool:
         # A topic that was just made may have no leader yet.
         with contextlib.suppress(LaurelsError, KafkaException):
-            if await ready():
-                return
-        assert time.monotonic() < end, f"{what}: not within {PATIENCE_S} s"
-        await asyncio.sleep(0.05)
+            return await ready()
+        return False
+
+    await until_async(answers, what)

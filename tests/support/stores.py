@@ -12,8 +12,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -23,6 +22,7 @@ import pytest
 import redis
 
 from support.running import free_port
+from support.waiting import until
 
 S = TypeVar("S", "PostgresServer", "RedisServer", "RedisClusterServers")
 
@@ -40,13 +40,6 @@ def need(name: str) -> str:
             pytest.fail(reason)
         pytest.skip(reason)
     return found
-
-
-def wait_until(ready: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
-    end = time.monotonic() + timeout_s
-    while not ready():
-        assert time.monotonic() < end, f"{what}: not within {timeout_s} s"
-        time.sleep(0.02)
 
 
 class Process:
@@ -146,7 +139,7 @@ class PostgresServer(Store):
         self._process = Process(
             [self._postgres, "-D", str(data), *arguments], self.folder / "postgres.log", user=self._user
         )
-        wait_until(self._answers, "PostgreSQL")
+        until(self._answers, "PostgreSQL")
 
     def _make(self, data: Path) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -231,7 +224,7 @@ class RedisServer(Store):
         options = {"port": str(self.port), "bind": HOST, "dir": str(self.folder)} | self._options
         arguments = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)]
         self._process = Process([self._program, *arguments], self.folder / "redis.log")
-        wait_until(self._answers, "Redis")
+        until(self._answers, "Redis")
 
     def client(self) -> "redis.Redis":
         return redis.Redis(host=HOST, port=self.port, password=self._options.get("requirepass"), socket_timeout=5)
@@ -280,7 +273,7 @@ class RedisClusterServers:
             master.call("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for node in self.nodes[1:]:
             node.call("CLUSTER", "MEET", HOST, self.nodes[0].port)
-        wait_until(lambda: all(self._known(node) == len(self.nodes) for node in self.nodes), "the cluster to meet")
+        until(lambda: all(self._known(node) == len(self.nodes) for node in self.nodes), "the cluster to meet")
         for master, replica in zip(masters, replicas, strict=True):
             replica.call("CLUSTER", "REPLICATE", master.call("CLUSTER", "MYID"))
         self.wait_ready()
@@ -297,7 +290,7 @@ class RedisClusterServers:
             except redis.exceptions.RedisError:
                 return False
 
-        wait_until(ready, "the cluster", timeout_s)
+        until(ready, "the cluster", timeout_s)
 
     def masters(self) -> list[RedisServer]:
         return [node for node in self.nodes if self._info(node, "REPLICATION").get("role") == "master"]
@@ -353,7 +346,7 @@ class PgBouncer(Store):
             f"auth_file = {self.folder}/users.txt\npool_mode = transaction\ndefault_pool_size = 4\nunix_socket_dir =\n"
         )
         self._process = Process([self._program, str(config)], self.folder / "log", user=self._postgres._user)
-        wait_until(self._answers, "PgBouncer")
+        until(self._answers, "PgBouncer")
 
     def _answers(self) -> bool:
         assert self.process.is_running, (self.folder / "log").read_text()

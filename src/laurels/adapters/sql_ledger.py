@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,20 @@ from laurels.ports import Event, Recorded, Refolded, Row
 
 # The fact that says where the publishing of events has come to.
 PUBLISHED = "published_events"
+# What there is to take over from another ledger, in an order in which each finds what it refers to. Jobs are not: what
+# a server does now and then begins anew.
+TABLES = (
+    "pods", "keys", "boards", "periods", "acts", "events", "scores", "bases", "finals", "grants", "webhooks", "outbox",
+    "profiles", "hides", "erased", "schemas", "replays", "counters", "facts",
+)  # fmt: skip
+
+
+class Stretch(NamedTuple):
+    """Some rows of a table, as they are stored."""
+
+    table: str
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
 
 
 def insert_values(board: Board) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ import httpx
 import typer
 
 from laurels import __version__
-from laurels.cli import admin, data, events, serve, simulate, watch
+from laurels.cli import admin, data, events, migrate, serve, simulate, watch
 from laurels.errors import OUTSIDE, LaurelsError
 from laurels.server import configure_logs
 
@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 app.command()(serve.serve)
 app.command()(serve.ingest)
-app.command()(serve.migrate)
+app.command()(migrate.migrate)
 app.command()(data.verify)
 app.command()(data.rebuild)
 app.command()(data.top)

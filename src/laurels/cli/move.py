@@ -1,5 +1,5 @@
-"""`laurels import --from`: everything of another Laurels, while it runs: pods, keys, schemas, people, boards and all
-events.
+"""`laurels import --from`: everything but past seasons of another Laurels, while it runs: pods, keys, schemas, people,
+boards and all events. (`laurels migrate --from` takes all of it, of one that does not run.)
 
 An event keeps its id, so it counts once however often this is repeated; repeat it to bring over what came meanwhile.
 """
@@ -141,7 +141,8 @@ class Move:
             many = "or more " if len(periods) == PAGE else ""
             self.left.append(
                 f"{board['UUID']}: {past} {many}past periods stay there, with their final ranks and rewards. "
-                "Their events are here, and count in the windows that still take them."
+                "Their events are here, and count in the windows that still take them. To have all of it here, stop "
+                "the other one and use `laurels migrate --from`."
             )
         if board["prunedBefore"] is not None:
             self.left.append(

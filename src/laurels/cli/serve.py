@@ -1,4 +1,4 @@
-"""`laurels serve`, `laurels ingest` and `laurels migrate`."""
+"""`laurels serve` and `laurels ingest`."""
 
 import asyncio
 import os
@@ -14,7 +14,6 @@ from laurels.cli.workers import Workers
 from laurels.config import SETTINGS, Settings, hide_password, read_admin_key, read_settings
 from laurels.errors import Invalid
 from laurels.server import Server, address_of, configure_logs, inherit, listen
-from laurels.wiring import build_ledger
 
 
 def option(name: str) -> Any:
@@ -101,15 +100,6 @@ def ingest(
     uvloop.run(_ingest(settings))
 
 
-def migrate(data_dir: DataDir = None, ledger: LedgerUrl = None, index: IndexUrl = None) -> None:
-    """Bring the ledger's schema up to date. `serve` does this by itself."""
-    settings = read_settings({"data_dir": data_dir, "ledger": ledger, "index": index})
-    applied = asyncio.run(_migrate(settings))
-    for name in applied:
-        typer.echo(f"applied {name}")
-    typer.echo("The schema is up to date.")
-
-
 async def _serve(settings: Settings) -> None:
     listening = listen(settings.host, settings.port) if settings.fd is None else inherit(settings.fd)
     address = address_of(listening)
@@ -178,11 +168,3 @@ def _welcome(settings: Settings, address: str) -> None:
         taken = "scores are taken from it" if settings.ingest else "it is told of scores; none are taken from it"
         typer.echo(f"  kafka      {settings.kafka} ({taken})", err=True)
     typer.echo(f"  admin key  {where}", err=True)
-
-
-async def _migrate(settings: Settings) -> list[str]:
-    ledger, _ = build_ledger(settings)
-    try:
-        return await ledger.open()
-    finally:
-        await ledger.close()

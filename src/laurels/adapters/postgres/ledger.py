@@ -1,6 +1,6 @@
 """The Ledger on PostgreSQL. What it does is in scores.py, registry.py, seasons.py and ranks.py; here it is called."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple
 
 import asyncpg
@@ -14,7 +14,9 @@ from laurels.adapters.postgres.ranks import PostgresRanks
 from laurels.adapters.postgres.scores import LAST_SEQ, SQL
 from laurels.adapters.postgres.seasons import PostgresSeasons
 from laurels.adapters.postgres.streams import PostgresStreams
+from laurels.adapters.postgres.take_over import take_over
 from laurels.adapters.sql_files import load_migrations
+from laurels.adapters.sql_ledger import Stretch
 from laurels.core.board import Board, Ranking
 from laurels.core.windows import Span
 from laurels.errors import Unavailable
@@ -51,6 +53,10 @@ class PostgresLedger:
     @property
     def ranks(self) -> PostgresRanks:
         return self._ranks
+
+    async def take_over(self, contents: Callable[[], AsyncIterator[Stretch]]) -> None:
+        """Fill an empty ledger with all that another one holds; all or nothing."""
+        await self._pool.fill(lambda c: take_over(c, contents()))
 
     # Scores
 

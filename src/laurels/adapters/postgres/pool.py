@@ -143,9 +143,13 @@ class PostgresPool:
         several = "read_committed" if statements > 1 else None
         return await self._persist(work, SCAN_TIMEOUT_S if long else CALL_TIMEOUT_S, repeat=repeat, transaction=several)
 
+    async def fill(self, work: Work[T]) -> T:
+        """Run very many statements all or nothing, each with a timeout of its own. Not repeated."""
+        return await self._persist(work, None, repeat=False, transaction="read_committed")
+
     # Inside
 
-    async def _persist(self, work: Work[T], timeout_s: float, *, repeat: bool, transaction: str | None) -> T:
+    async def _persist(self, work: Work[T], timeout_s: float | None, *, repeat: bool, transaction: str | None) -> T:
         """Repeat what can be repeated, for a moment; after that, and until the ledger is back, fail at once."""
         if self._failing:
             await self._probe()
@@ -187,7 +191,7 @@ class PostgresPool:
                 raise Unavailable("overloaded", "All connections to PostgreSQL are busy. Try again.") from None
             raise
 
-    async def _run(self, connection: Connection, work: Work[T], timeout_s: float, transaction: str | None) -> T:
+    async def _run(self, connection: Connection, work: Work[T], timeout_s: float | None, transaction: str | None) -> T:
         pool = self._pool
         try:
             async with asyncio.timeout(timeout_s):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from laurels.adapters.file_lock import FileLock
 from laurels.adapters.sql_files import Migration, load_migrations
-from laurels.adapters.sqlite import registry, scores
+from laurels.adapters.sql_ledger import Stretch
+from laurels.adapters.sqlite import contents, registry, scores
 from laurels.adapters.sqlite.jobs import SqliteJobBook
 from laurels.adapters.sqlite.outbox import SqliteOutbox
 from laurels.adapters.sqlite.people import SqlitePeople
@@ -66,6 +67,14 @@ class SqliteLedger:
     def ranks(self) -> None:
         """The index is in the same process: there is no ledger without it."""
         return
+
+    # For another ledger, to take it over
+
+    async def count_contents(self) -> int:
+        return await contents.count_rows(self._threads)
+
+    def contents(self) -> AsyncIterator[Stretch]:
+        return contents.stretches(self._threads)
 
     # Scores
 

@@ -1,0 +1,106 @@
+"""What PostgreSQL owes to a ledger that it takes over, beyond what a user can see."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from laurels.adapters.postgres import PostgresLedger
+from laurels.adapters.sql_files import load_text
+from laurels.adapters.sql_ledger import TABLES, Stretch
+from laurels.adapters.sqlite import SqliteLedger
+from laurels.errors import Invalid, Unavailable
+from laurels.ports import Pod
+from support.ledgers import FakeClock, new_board, new_event, open_sqlite
+from support.stores import shared_postgres
+
+Work = Callable[[SqliteLedger, PostgresLedger], Awaitable[None]]
+
+
+def play(folder: Path, database: str, work: Work) -> None:
+    """With an embedded ledger, and an empty one on PostgreSQL."""
+
+    async def run() -> None:
+        source = await open_sqlite(folder)
+        target = PostgresLedger(shared_postgres().new_database(database), FakeClock(), max_connections=2)
+        try:
+            await target.open()
+            await work(source, target)
+        finally:
+            await target.close()
+            await source.close()
+
+    asyncio.run(run())
+
+
+def test_no_table_and_no_column_is_forgotten(tmp_path: Path) -> None:
+    described = sqlite3.connect(":memory:")
+    described.executescript(load_text("laurels.adapters.sqlite", "schema.sql"))
+    tables = {name for (name,) in described.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables - set(TABLES) == {"jobs"}
+    embedded = {
+        (table, column)
+        for table in TABLES
+        for (column,) in described.execute("SELECT name FROM pragma_table_info(?)", (table,))
+    }
+    described.close()
+
+    async def work(source: SqliteLedger, target: PostgresLedger) -> None:
+        del source
+        query = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
+        found = {(table, column) for table, column in await target._pool.read(lambda c: c.fetch(query))}
+        columns = {(table, column) for table, column in found if table in TABLES}
+        assert (embedded - columns, columns - embedded) == (set(), {("events", "ahead"), ("events", "xact")})
+
+    play(tmp_path, "take-over-columns", work)
+
+
+def test_all_or_nothing(tmp_path: Path) -> None:
+    async def work(source: SqliteLedger, target: PostgresLedger) -> None:
+        board = await new_board(source, uuid="board")
+        await source.record([new_event(board, f"e{n}", f"u{n}", n, 0) for n in range(20)])
+
+        async def broken() -> AsyncIterator[Stretch]:
+            async for stretch in source.contents():
+                yield stretch
+                if stretch.table == "scores":
+                    raise Unavailable("ledger_unavailable", "The disk is gone.")
+
+        with pytest.raises(Unavailable, match="The disk is gone"):
+            await target.take_over(broken)
+        assert (await target.pods(), await target.boards(), await target.count_rows()) == ([], [], 0)
+        await target.take_over(source.contents)
+        assert await target.boards() == await source.boards() == [board]
+        assert await target.count_rows() == await source.count_rows() == 20
+        assert await target.identity() != await source.identity()
+        with pytest.raises(Invalid, match="in use"):
+            await target.take_over(source.contents)
+        # What comes next is new.
+        later = await new_board(target, uuid="later")
+        assert (later.id, later.periods[0].id) == (board.id + 1, board.periods[0].id + 1)
+        await target.record([new_event(board, "e20", "u3", 100, 0)])
+        versions = [
+            row.version for ledger in (source, target) for row in await ledger.rows_of_user([board.periods[0].id], "u3")
+        ]
+        assert versions == [4, 21]
+        await target.create_pod(Pod("another", "Another", 0))
+
+    play(tmp_path, "take-over-whole", work)
+
+
+def test_events_are_published_on_from_where_they_were(tmp_path: Path) -> None:
+    async def work(source: SqliteLedger, target: PostgresLedger) -> None:
+        board = await new_board(source)
+        await source.record([new_event(board, "before", "ada", 1, 0)])
+        cursor = await source.streams.begin_publishing()
+        await source.record([new_event(board, f"e{n}", "ada", 1, 0) for n in range(5)])
+        (*_, (_, third)), cursor = await source.streams.accepted_after(cursor, 3)
+        assert third.event_id == "e2"
+        await source.streams.note_published(cursor)
+        await target.take_over(source.contents)
+        events, _ = await target.streams.accepted_after(await target.streams.begin_publishing(), 100)
+        assert [event.event_id for _, event in events] == ["e3", "e4"]
+
+    play(tmp_path, "take-over-published", work)
