@@ -11,6 +11,7 @@ import pytest
 
 from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.sql_files import load_migrations
+from laurels.core.people import ProfileChange
 from laurels.core.scores import Rule
 from laurels.errors import Invalid, Unavailable
 from laurels.ports import Pod, Recorded
@@ -208,6 +209,25 @@ def test_an_old_transaction_elsewhere_does_not_make_changes_grow() -> None:
             assert await ledger.count_changes(position, 100) == number + 1
         await transaction.rollback()
         await old.close()
+        await ledger.close()
+
+    asyncio.run(run())
+
+
+def test_who_lags_behind_what_is_forgotten_is_told_to_build_anew() -> None:
+    async def run() -> None:
+        ledger = await open_ledger(shared_postgres().new_database(new_database()))
+        board = await new_board(ledger, rule=Rule.INCREMENT, segments=("global", "region"))
+        await ledger.record([new_event(board, f"e{n}", f"u{n}", 1.0, n) for n in range(20)])
+        positions = []
+        for number in range(20):
+            positions.append(await ledger.position())
+            await ledger.people.change_profiles("pod", [ProfileChange(f"u{number}", region="eu")], 1)
+        assert [await ledger.count_changes(position, 100) for position in positions] == list(range(20, 0, -1))
+        assert [await ledger.forget_changes(5, 10) for _ in range(3)] == [10, 5, 0]
+        assert [await ledger.count_changes(position, 100) for position in positions] == [100] * 15 + [5, 4, 3, 2, 1]
+        (rows,) = [chunk async for chunk in ledger.changes(positions[15]) if chunk]
+        assert {row.user_id for row in rows} == {f"u{number}" for number in range(15, 20)}
         await ledger.close()
 
     asyncio.run(run())

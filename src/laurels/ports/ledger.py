@@ -240,7 +240,10 @@ class Ledger(Protocol):
         """
 
     async def count_changes(self, since: str, limit: int) -> int:
-        """About how many events `changes` has to look at; no more than `limit` are counted."""
+        """About how many events `changes` has to look at. No more than `limit` are counted, or some are forgotten."""
+
+    async def forget_changes(self, keep: int, limit: int) -> int:
+        """Forget what is noted for `changes` beside events, but the last `keep`; `limit` at once. Gives how many."""
 
     async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
         """The first rows in the order of the ranking, removed ones left out. A scan of the period."""

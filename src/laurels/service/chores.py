@@ -186,7 +186,8 @@ class Chores:
 
     async def _retain(self) -> dict[str, Any]:
         removed = await self._retention.prune() if self._retention.is_wanted() else {}
-        return removed | {"messages": await self._webhooks.forget()}
+        forgotten = {"messages": await self._webhooks.forget(), "changes": await self._retention.forget_changes()}
+        return removed | forgotten
 
 
 @contextlib.contextmanager

@@ -18,6 +18,8 @@ from laurels.ports import BoardChange, Clock, Ledger
 from laurels.service.boards import Boards
 
 CHUNK = 2000
+# So many changes that came from no event are known, to those who follow: an index that lags behind more is built anew.
+KEEP_CHANGES = 1_000_000
 
 
 class _Progress(Struct, frozen=True):
@@ -54,6 +56,13 @@ class Retention:
                     places += await self._prune_finals(period.id)
                     periods += 1
         return {"events": events, "periods": periods, "finalRanks": places}
+
+    async def forget_changes(self) -> int:
+        forgotten = 0
+        while count := await self._ledger.forget_changes(KEEP_CHANGES, CHUNK):
+            forgotten += count
+            await asyncio.sleep(0)
+        return forgotten
 
     async def _prune_events(self, days: int, boards: Sequence[Board]) -> int:
         """Boards that keep equally long are looked through together, from where the last run stopped."""

@@ -97,8 +97,14 @@ class PostgresLedger:
                 after = (found[-1]["xact"], found[-1]["seq"])
 
     async def count_changes(self, since: str, limit: int) -> int:
-        first = _Snapshot.parse(since).next_id
-        return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_changes"], first, limit)))
+        snapshot = _Snapshot.parse(since)
+        asked = (snapshot.next_id, limit, snapshot.oldest)
+        return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_changes"], *asked)))
+
+    async def forget_changes(self, keep: int, limit: int) -> int:
+        return int(
+            await self._pool.write(lambda c: c.fetchval(SQL["forget_touches"], keep, limit), repeat=True, statements=1)
+        )
 
     async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
         async def read(connection: Connection) -> list[Row]:
@@ -204,13 +210,14 @@ class PostgresLedger:
 class _Snapshot(NamedTuple):
     """PostgreSQL's text form of one: xmin, xmax, and what is unfinished in between."""
 
+    oldest: int
     next_id: int
     unfinished: list[int]
 
     @classmethod
     def parse(cls, text: str) -> "_Snapshot":
-        _, next_id, unfinished = text.split(":")
-        return cls(int(next_id), [int(each) for each in unfinished.split(",") if each])
+        oldest, next_id, unfinished = text.split(":")
+        return cls(int(oldest), int(next_id), [int(each) for each in unfinished.split(",") if each])
 
 
 async def _migrate(connection: Connection) -> list[str]:

@@ -35,8 +35,21 @@ FROM unnest($1::bigint[], $2::text[]) AS c (board_id, user_id)
 JOIN periods p ON p.board_id = c.board_id AND p.state IN ('open', 'closed')
 JOIN scores s ON s.period_id = p.id AND s.user_id = c.user_id;
 
+-- name: forget_touches
+-- All but the last $1, so many at once. What is gone is noted first: whoever follows from there on has to build anew.
+WITH last AS (
+    SELECT xact FROM touches ORDER BY xact DESC OFFSET $1 LIMIT 1
+), noted AS (
+    INSERT INTO facts AS f (name, value) SELECT 'pruned_xact', xact::text FROM last
+    ON CONFLICT (name) DO UPDATE SET value = greatest(f.value::bigint, excluded.value::bigint)::text
+), gone AS (
+    DELETE FROM touches
+    WHERE ctid IN (SELECT ctid FROM touches WHERE xact <= (SELECT xact FROM last) LIMIT $2) RETURNING 1
+)
+SELECT count(*) FROM gone;
+
 -- name: count_changes
-SELECT CASE WHEN EXISTS (SELECT FROM facts WHERE name = 'pruned_xact' AND value::bigint >= $1
+SELECT CASE WHEN EXISTS (SELECT FROM facts WHERE name = 'pruned_xact' AND value::bigint >= $3
                          AND value::bigint < pg_snapshot_xmax(pg_current_snapshot())::text::bigint) THEN $2
 ELSE (SELECT count(*) FROM (
     (SELECT FROM events WHERE xact >= $1 AND xact < pg_snapshot_xmax(pg_current_snapshot())::text::bigint LIMIT $2)
