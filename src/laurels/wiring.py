@@ -38,8 +38,10 @@ async def take_over(settings: Settings, path: Path, advance: Callable[[int, int]
     target = PostgresLedger(settings.ledger, clock, settings.ledger_connections)
     rows: Counter[str] = Counter()
     try:
-        await source.open()
+        # A folder that is not taken over is not touched.
         await target.open()
+        await target.need_empty()
+        await source.open()
         total = await source.count_contents()
 
         async def counted() -> AsyncIterator[Stretch]:

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from laurels.adapters.postgres import PostgresLedger
@@ -15,6 +16,7 @@ from laurels.errors import Invalid, Unavailable
 from laurels.ports import Pod
 from support.ledgers import FakeClock, new_board, new_event, open_sqlite
 from support.stores import shared_postgres
+from support.waiting import until_async
 
 Work = Callable[[SqliteLedger, PostgresLedger], Awaitable[None]]
 
@@ -90,8 +92,12 @@ def test_all_or_nothing(tmp_path: Path) -> None:
     play(tmp_path, "take-over-whole", work)
 
 
-def test_events_are_published_on_from_where_they_were(tmp_path: Path) -> None:
+@pytest.mark.parametrize("published", [True, False], ids=["published before", "not published before"])
+def test_events_are_published_on_from_where_they_were(tmp_path: Path, published: bool) -> None:
     async def work(source: SqliteLedger, target: PostgresLedger) -> None:
+        # Whatever else goes on there, and since when.
+        old = await asyncpg.connect(shared_postgres().url())
+        await old.execute("BEGIN; SELECT pg_current_xact_id()")
         board = await new_board(source)
         await source.record([new_event(board, "before", "ada", 1, 0)])
         cursor = await source.streams.begin_publishing()
@@ -99,8 +105,32 @@ def test_events_are_published_on_from_where_they_were(tmp_path: Path) -> None:
         (*_, (_, third)), cursor = await source.streams.accepted_after(cursor, 3)
         assert third.event_id == "e2"
         await source.streams.note_published(cursor)
+        if not published:
+            await source._threads.write(lambda c: c.execute("DELETE FROM facts WHERE name = 'published_events'"))
         await target.take_over(source.contents)
-        events, _ = await target.streams.accepted_after(await target.streams.begin_publishing(), 100)
-        assert [event.event_id for _, event in events] == ["e3", "e4"]
+        assert await target.sender() == await source.sender() == await source.identity()
+        for _ in range(2):
+            cursor = await target.streams.begin_publishing()
+            events, _ = await target.streams.accepted_after(cursor, 100)
+            assert [event.event_id for _, event in events] == (["e3", "e4"] if published else [])
+            await old.close()
+        await target.record([new_event(board, "new", "ada", 1, 0)])
 
-    play(tmp_path, "take-over-published", work)
+        async def is_told() -> bool:
+            # Not before all that goes on in the same cluster is over.
+            events, _ = await target.streams.accepted_after(cursor, 100)
+            return [event.event_id for _, event in events] == (["e3", "e4", "new"] if published else ["new"])
+
+        await until_async(is_told, "the new one")
+
+    play(tmp_path, f"take-over-published-{published}", work)
+
+
+def test_what_postgresql_can_not_hold_is_named(tmp_path: Path) -> None:
+    async def work(source: SqliteLedger, target: PostgresLedger) -> None:
+        await new_board(source, name="a zero \0 that nobody may send any more")
+        with pytest.raises(Invalid, match=r"a row of the table 'boards': .*0x00"):
+            await target.take_over(source.contents)
+        assert await target.pods() == []
+
+    play(tmp_path, "take-over-zero", work)

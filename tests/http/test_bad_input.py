@@ -341,6 +341,8 @@ def test_bad_changes_pods_and_keys(api: httpx.Client, new_board: NewBoard) -> No
     problem(api.post("/api/v1/pods/default/keys", json={"role": "server\n"}), 422, "not_a_choice", "role")
     problem(api.post("/api/v1/pods/default/keys", json={"role": "admin"}), 422, "not_a_choice", "role")
     problem(api.post("/api/v1/leaderboards", json={"name": "Whose?"}), 422, "missing_field", "podId")
+    hidden = {"avatarUrl": "https://example.com/\0.png"}
+    problem(api.put("/api/v1/users/ada?podId=default", json=hidden), 422, "wrong_format", "avatarUrl")
 
 
 def test_a_stranger_is_refused_before_the_body_is_read(server: RunningServer) -> None:

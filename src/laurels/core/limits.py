@@ -64,7 +64,7 @@ ID_PATTERN = f"^[^\\u0000-\\u001f\\u007f-\\u009f]+{END}"
 KEY_ID_PATTERN = f"^[0-9a-f]{{12}}{END}"
 DIGEST_PATTERN = f"^[0-9a-f]{{64}}{END}"
 # Boards and pods stand in addresses, topics and file names.
-URL_PATTERN = f"^https?://[^\\s]+{END}"
+URL_PATTERN = f"^https?://[^\\s\\u0000-\\u001f\\u007f-\\u009f]+{END}"
 LETTER_ID_PATTERN = f"^[0-9]{{1,9}}-[0-9]{{1,18}}{END}"
 PATH_PATTERN = f"^[^.\\u0000-\\u001f]+(\\.[^.\\u0000-\\u001f]+)*{END}"
 SLUG_PATTERN = f"^[A-Za-z0-9][A-Za-z0-9._-]*{END}"

@@ -20,7 +20,7 @@ _KINDS = {
 }
 _PATTERNS = {
     limits.ID_PATTERN: "without control characters",
-    limits.URL_PATTERN: "that begins with http:// or https:// and has no spaces",
+    limits.URL_PATTERN: "that begins with http:// or https:// and has no spaces and no control characters",
     limits.PATH_PATTERN: "of names joined by dots, such as user.id",
     limits.LETTER_ID_PATTERN: "of a partition and an offset, such as 0-17",
     limits.SLUG_PATTERN: "of letters, digits, '.', '_' and '-', with a letter or digit first",

@@ -175,6 +175,9 @@ class Ledger(Protocol):
     async def identity(self) -> str:
         """A name that no other ledger has, given at its making: an index must not serve two of them."""
 
+    async def sender(self) -> str:
+        """What the ids of its messages begin with. It stays when another ledger takes over: a repetition is known."""
+
     @property
     def seasons(self) -> "Seasons":
         """Final ranks, rewards, and what else becomes of periods."""

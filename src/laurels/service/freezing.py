@@ -104,7 +104,7 @@ class Freezer:
         seasons = self._ledger.seasons
         ranking = replace(board.ranking(period.id), capacity=terms.capacity)
         total, done = await asyncio.gather(seasons.count_ranked(ranking), seasons.last_place(period.id))
-        award = _Award(board, period, terms, total, self._clock.now_us(), await self._ledger.identity())
+        award = _Award(board, period, terms, total, self._clock.now_us(), await self._ledger.sender())
         tells = await self._ledger.outbox.webhook(board.pod_id) is not None
         numbering = _Numbering(terms.capacity)
         # Who is beyond the world's best may be among a segment's.
@@ -213,10 +213,10 @@ class _Numbering:
 class _Award:
     """What the places of one period earn, and what is told of it."""
 
-    def __init__(self, board: Board, period: Period, terms: Terms, total: int, now: int, ledger_id: str) -> None:
+    def __init__(self, board: Board, period: Period, terms: Terms, total: int, now: int, sender: str) -> None:
         self._board = board
         # A receiver may hear of several ledgers, and must not take one's message for the other's.
-        self._ledger_id = ledger_id
+        self._sender = sender
         self._period = period
         self._total = total
         self._now = now
@@ -271,7 +271,7 @@ class _Award:
         whose = {"podId": board.pod_id, "UUID": board.uuid, "window": period.window, "period": name}
         body = {"type": kind, "timestamp": to_datetime(self._now), "data": whose | data}
         return Message(
-            f"{self._ledger_id}-{message_id}",
+            f"{self._sender}-{message_id}",
             board.pod_id,
             period.id,
             kind,

@@ -167,7 +167,7 @@ class Laurels:
         if self._spooler is not None:
             await self._spooler.open(ledger_id)
         if self._publisher is not None:
-            await self._publisher.open(ledger_id)
+            await self._publisher.open(await self._ledger.sender())
         await self._index.open(ledger_id)
         # From here on nothing fails, so that all of this can be tried again.
         await self.feed.open(ledger_id)

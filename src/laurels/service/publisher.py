@@ -42,15 +42,15 @@ class Publisher:
         self._streams = ledger.streams
         self._broker = broker
         self._boards = boards
-        self._ledger_id = ""
+        self._sender = ""
         self._wait_until = 0.0
         # Of the page that could not be sent as a whole.
         self._taken: set[bytes | None] = set()
         self._wait_s = FIRST_WAIT_S
 
-    async def open(self, ledger_id: str) -> None:
+    async def open(self, sender: str) -> None:
         """From the first time on that this is called, all is told."""
-        self._ledger_id = ledger_id
+        self._sender = sender
         await self._streams.begin_publishing()
 
     async def is_due(self) -> bool:
@@ -182,7 +182,7 @@ class Publisher:
 
     def _letter(self, topic: str, key: str, kind: str, name: str, at: int, data: dict[str, Any]) -> Outgoing:
         # A receiver may hear of several ledgers, and must not take one's message for the other's.
-        body = {"id": f"{self._ledger_id}-{name}", "type": kind, "timestamp": to_datetime(at), "data": data}
+        body = {"id": f"{self._sender}-{name}", "type": kind, "timestamp": to_datetime(at), "data": data}
         return Outgoing(topic, key.encode(), msgspec.json.encode(body))
 
     async def _board(self, board_id: int) -> Board:

@@ -20,6 +20,7 @@ from laurels.service.boards import Boards
 CHUNK = 2000
 # So many changes that came from no event are known, to those who follow: an index that lags behind more is built anew.
 KEEP_CHANGES = 1_000_000
+FORGET_AT_ONCE = 50_000
 
 
 class _Progress(Struct, frozen=True):
@@ -59,7 +60,7 @@ class Retention:
 
     async def forget_changes(self) -> int:
         forgotten = 0
-        while count := await self._ledger.forget_changes(KEEP_CHANGES, CHUNK):
+        while count := await self._ledger.forget_changes(KEEP_CHANGES, FORGET_AT_ONCE):
             forgotten += count
             await asyncio.sleep(0)
         return forgotten

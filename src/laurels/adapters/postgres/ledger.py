@@ -14,7 +14,7 @@ from laurels.adapters.postgres.ranks import PostgresRanks
 from laurels.adapters.postgres.scores import LAST_SEQ, SQL
 from laurels.adapters.postgres.seasons import PostgresSeasons
 from laurels.adapters.postgres.streams import PostgresStreams
-from laurels.adapters.postgres.take_over import take_over
+from laurels.adapters.postgres.take_over import need_empty, take_over
 from laurels.adapters.sql_files import load_migrations
 from laurels.adapters.sql_ledger import Stretch
 from laurels.core.board import Board, Ranking
@@ -50,6 +50,9 @@ class PostgresLedger:
     async def identity(self) -> str:
         return str(await self._pool.read(lambda c: c.fetchval(SQL["ledger_id"])))
 
+    async def sender(self) -> str:
+        return str(await self._pool.read(lambda c: c.fetchval(SQL["sender"])))
+
     @property
     def ranks(self) -> PostgresRanks:
         return self._ranks
@@ -57,6 +60,10 @@ class PostgresLedger:
     async def take_over(self, contents: Callable[[], AsyncIterator[Stretch]]) -> None:
         """Fill an empty ledger with all that another one holds; all or nothing."""
         await self._pool.fill(lambda c: take_over(c, contents()))
+
+    async def need_empty(self) -> None:
+        """Invalid if there is something in it."""
+        await self._pool.read(need_empty)
 
     # Scores
 
@@ -98,13 +105,14 @@ class PostgresLedger:
 
     async def count_changes(self, since: str, limit: int) -> int:
         snapshot = _Snapshot.parse(since)
-        asked = (snapshot.next_id, limit, snapshot.oldest)
+        asked = (snapshot.next_id, limit, snapshot.unfinished)
         return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_changes"], *asked)))
 
     async def forget_changes(self, keep: int, limit: int) -> int:
-        return int(
-            await self._pool.write(lambda c: c.fetchval(SQL["forget_touches"], keep, limit), repeat=True, statements=1)
-        )
+        async def forget(connection: Connection) -> int:
+            return int(await connection.fetchval(SQL["forget_touches"], keep, limit))
+
+        return await self._pool.write(forget, repeat=True, statements=1, long=True)
 
     async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
         async def read(connection: Connection) -> list[Row]:
@@ -210,14 +218,13 @@ class PostgresLedger:
 class _Snapshot(NamedTuple):
     """PostgreSQL's text form of one: xmin, xmax, and what is unfinished in between."""
 
-    oldest: int
     next_id: int
     unfinished: list[int]
 
     @classmethod
     def parse(cls, text: str) -> "_Snapshot":
-        oldest, next_id, unfinished = text.split(":")
-        return cls(int(oldest), int(next_id), [int(each) for each in unfinished.split(",") if each])
+        _, next_id, unfinished = text.split(":")
+        return cls(int(next_id), [int(each) for each in unfinished.split(",") if each])
 
 
 async def _migrate(connection: Connection) -> list[str]:

@@ -5,6 +5,7 @@ and nothing is prepared beforehand, for two calls may meet two different servers
 """
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -35,6 +36,8 @@ CALL_TIMEOUT_S = 5.0
 SCAN_TIMEOUT_S = 60.0
 # What sorts a whole period, once, when it ends.
 SORT_TIMEOUT_S = 600.0
+# What fills a whole database, once.
+FILL_TIMEOUT_S = 6 * 3600.0
 # How long a lost connection or a restart is waited for within one call; and how often a lost ledger is tried again.
 PATIENCE_S = 2.0
 TRY_EVERY_S = 0.25
@@ -144,12 +147,12 @@ class PostgresPool:
         return await self._persist(work, SCAN_TIMEOUT_S if long else CALL_TIMEOUT_S, repeat=repeat, transaction=several)
 
     async def fill(self, work: Work[T]) -> T:
-        """Run very many statements all or nothing, each with a timeout of its own. Not repeated."""
-        return await self._persist(work, None, repeat=False, transaction="read_committed")
+        """Run very many statements all or nothing. Repeated only if the server undid them."""
+        return await self._persist(work, FILL_TIMEOUT_S, repeat=False, transaction="read_committed")
 
     # Inside
 
-    async def _persist(self, work: Work[T], timeout_s: float | None, *, repeat: bool, transaction: str | None) -> T:
+    async def _persist(self, work: Work[T], timeout_s: float, *, repeat: bool, transaction: str | None) -> T:
         """Repeat what can be repeated, for a moment; after that, and until the ledger is back, fail at once."""
         if self._failing:
             await self._probe()
@@ -191,7 +194,7 @@ class PostgresPool:
                 raise Unavailable("overloaded", "All connections to PostgreSQL are busy. Try again.") from None
             raise
 
-    async def _run(self, connection: Connection, work: Work[T], timeout_s: float | None, transaction: str | None) -> T:
+    async def _run(self, connection: Connection, work: Work[T], timeout_s: float, transaction: str | None) -> T:
         pool = self._pool
         try:
             async with asyncio.timeout(timeout_s):
@@ -200,7 +203,8 @@ class PostgresPool:
                 return await self._in_transaction(connection, work, transaction)
         except (*LOST, asyncio.CancelledError):
             # What it was doing can't be known; a polite end would wait for a server that may be frozen.
-            connection.terminate()
+            with contextlib.suppress(asyncpg.InterfaceError):
+                connection.terminate()
             raise
         finally:
             if pool is not None:

@@ -49,7 +49,12 @@ WITH last AS (
 SELECT count(*) FROM gone;
 
 -- name: count_changes
-SELECT CASE WHEN EXISTS (SELECT FROM facts WHERE name = 'pruned_xact' AND value::bigint >= $3
+-- $1, $3: the transactions that were not begun at a position, and those that were not finished. What is not finished now
+-- can't have been forgotten.
+SELECT CASE WHEN EXISTS (SELECT FROM facts WHERE name = 'pruned_xact'
+                         AND (value::bigint >= $1 OR EXISTS (
+                             SELECT FROM unnest($3::bigint[]) AS unfinished (xact) WHERE xact <= value::bigint
+                             AND pg_visible_in_snapshot(xact::text::xid8, pg_current_snapshot())))
                          AND value::bigint < pg_snapshot_xmax(pg_current_snapshot())::text::bigint) THEN $2
 ELSE (SELECT count(*) FROM (
     (SELECT FROM events WHERE xact >= $1 AND xact < pg_snapshot_xmax(pg_current_snapshot())::text::bigint LIMIT $2)
@@ -165,6 +170,10 @@ SELECT score FROM (
 
 -- name: ledger_id
 SELECT value FROM facts WHERE name = 'ledger_id';
+
+-- name: sender
+-- That of the ledger that was taken over, if there was one.
+SELECT value FROM facts WHERE name IN ('sender', 'ledger_id') ORDER BY name DESC LIMIT 1;
 
 -- name: registry_revision
 SELECT value FROM counters WHERE name = 'registry';

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
+import asyncpg
+
 from laurels.adapters.postgres.pool import SCAN_TIMEOUT_S, Connection
 from laurels.adapters.postgres.scores import SQL as SCORES
 from laurels.adapters.sql_files import load_queries
@@ -13,18 +15,35 @@ from laurels.errors import Invalid
 
 SQL = load_queries("laurels.adapters.postgres", "take_over.sql")
 
+# The transaction that the events are said to be of: they are older than all that an index or a publisher follows.
+BEFORE_ALL = 0
+
+
+async def need_empty(connection: Connection) -> None:
+    if await connection.fetchval(SQL["is_in_use"]):
+        raise Invalid("wrong_format", "That PostgreSQL is in use already. Name an empty database.", field="--ledger")
+
 
 async def take_over(connection: Connection, stretches: AsyncIterator[Stretch]) -> None:
     """A server that starts meanwhile waits until it is done."""
     await connection.execute(SCORES["lock_schema"])
-    if await connection.fetchval(SQL["is_in_use"]):
-        raise Invalid("wrong_format", "That PostgreSQL is in use already. Name an empty database.", field="--ledger")
+    await need_empty(connection)
     translation = _Translation({(table, column) for table, column in await connection.fetch(SQL["booleans"])})
     async for stretch in stretches:
         columns, rows = translation.translate(stretch)
         if columns:
-            await connection.copy_records_to_table(stretch.table, records=rows, columns=columns, timeout=SCAN_TIMEOUT_S)
+            await _copy(connection, stretch.table, columns, rows)
     await _go_on(connection, translation)
+
+
+async def _copy(connection: Connection, table: str, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
+    try:
+        await connection.copy_records_to_table(table, records=rows, columns=columns, timeout=SCAN_TIMEOUT_S)
+    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
+        # The words of the driver tell the column, and the line of the stretch.
+        raise Invalid(
+            "wrong_format", f"PostgreSQL can't hold a row of the table {table!r}: {error}.", field="--from"
+        ) from error
 
 
 class _Translation:
@@ -56,8 +75,8 @@ class _Translation:
                 places = at["period_id"], at["score"], at["total"]
                 rows = [_with(row, at["total"], self._total(*(row[place] for place in places))) for row in rows]
             case "events":
-                rows = [(*row, row[at["at"]] > row[at["received_at"]]) for row in rows]
-                columns = (*columns, "ahead")
+                rows = [(*row, row[at["at"]] > row[at["received_at"]], BEFORE_ALL) for row in rows]
+                columns = (*columns, "ahead", "xact")
         for column, place in at.items():
             if (table, column) in self._booleans:
                 rows = [_with(row, place, bool(row[place])) for row in rows]
@@ -77,12 +96,7 @@ async def _go_on(connection: Connection, told: _Translation) -> None:
     """Numbers, and where the publishing of events has come to, go on from where they were."""
     await connection.execute(SQL["go_on_counting"], told.counters["version"])
     await connection.execute(SQL["set_registry"], told.counters["registry"] + 1)
-    facts = dict(told.facts)
-    before = facts.pop("ledger_id")
-    if PUBLISHED in facts:
-        # Here a cursor is a transaction and an event; all events came in one.
-        facts[PUBLISHED] = f"{await connection.fetchval(SQL['this_transaction'])}.{facts[PUBLISHED]}"
-    for name, value in facts.items():
-        await connection.execute(SQL["insert_fact"], name, value)
-    own = await connection.fetchval(SCORES["ledger_id"])
-    await connection.execute(SQL["rename_held_messages"], before, own)
+    await connection.execute(SQL["insert_fact"], "sender", told.facts["ledger_id"])
+    if PUBLISHED in told.facts:
+        # Here a cursor is a transaction and an event.
+        await connection.execute(SQL["insert_fact"], PUBLISHED, f"{BEFORE_ALL}.{told.facts[PUBLISHED]}")

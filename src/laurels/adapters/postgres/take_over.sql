@@ -11,19 +11,11 @@ SELECT setval(pg_get_serial_sequence('boards', 'id'), greatest((SELECT max(id) F
        setval(pg_get_serial_sequence('periods', 'id'), greatest((SELECT max(id) FROM periods), 1)),
        setval(pg_get_serial_sequence('acts', 'id'), greatest((SELECT max(id) FROM acts), 1)),
        setval(pg_get_serial_sequence('outbox', 'id'), greatest((SELECT max(id) FROM outbox), 1)),
-       setval('event_seqs', greatest((SELECT max(seq) FROM events), 1)),
+       setval('event_seqs', greatest((SELECT max(seq) FROM events), (SELECT max(closed_seq) FROM periods), 1)),
        setval('versions', greatest($1::bigint, 1));
 
 -- name: set_registry
 UPDATE counters SET value = $1 WHERE name = 'registry';
 
--- name: this_transaction
-SELECT pg_current_xact_id()::text;
-
 -- name: insert_fact
 INSERT INTO facts (name, value) VALUES ($1, $2);
-
--- name: rename_held_messages
--- Those that wait for the end of a freeze are written again with it, under the name of the ledger that ends it.
-UPDATE outbox SET message_id = $2 || substr(message_id, length($1) + 1)
-WHERE due_at IS NULL AND starts_with(message_id, $1);

@@ -63,6 +63,9 @@ class SqliteLedger:
     async def identity(self) -> str:
         return await self._threads.read(registry.ledger_id)
 
+    async def sender(self) -> str:
+        return await self.identity()
+
     @property
     def ranks(self) -> None:
         """The index is in the same process: there is no ledger without it."""
