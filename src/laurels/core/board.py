@@ -119,7 +119,8 @@ class Board(Struct, frozen=True, kw_only=True):
 
     def periods_at(self, at: int) -> tuple[Period, ...]:
         """Every open period that contains an instant: where an event of that time counts."""
-        return tuple(period for period in self.open_periods if period.contains(at))
+        # Asked for by every write, so without a generator.
+        return tuple([period for period in self.periods if period.state is PeriodState.OPEN and period.contains(at)])
 
     def period_named(self, name: str) -> Period | None:
         return next((period for period in self.periods if period.name == name), None)

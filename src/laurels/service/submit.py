@@ -284,13 +284,12 @@ def _answer(event: Event, written: Written | LaurelsError) -> Accepted | Laurels
             "user_erased", "This user was erased, and scores of an earlier time are not taken any more.", field="userId"
         )
     spooled = written.record.outcome is Recorded.SPOOLED
-    taken = {period.window for period in board.periods_at(event.at)}
+    taken = {period.window: period for period in board.periods_at(event.at)}
     changes = {change.row.period_id: change for change in written.record.changes}
     counted = [
         _counted(board, period, change, written.placements.get(period.id))
         for window in board.window_names
-        for period in board.periods_at(event.at)
-        if period.window == window and (change := changes.get(period.id)) is not None
+        if (period := taken.get(window)) is not None and (change := changes.get(period.id)) is not None
     ]
     state = RankState.SPOOLED if spooled else counted[0].rank_state if counted else RankState.PERIOD_OVER
     return Accepted(

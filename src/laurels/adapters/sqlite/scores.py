@@ -43,15 +43,18 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
     standings: dict[Place, Standing | None] = {}
     new: dict[Place, Board] = {}
     outcomes: list[Recorded] = []
+    places: list[list[Place]] = []
     anybody_erased, anybody_hidden = connection.execute(SQL["special_cases"]).fetchone()
     for event in events:
         if anybody_erased and _is_erased(connection, event):
             outcomes.append(Recorded.ERASED)
+            places.append([])
             continue
-        outcome = _insert_event(connection, event)
+        own = [(period.id, event.user_id) for period in event.board.periods_at(event.at)]
+        outcome = _insert_event(connection, event, is_taken=bool(own))
         outcomes.append(outcome)
-        for period in event.board.periods_at(event.at):
-            place = (period.id, event.user_id)
+        places.append(own)
+        for place in own:
             if place not in before:
                 row = before[place] = _find_row(connection, *place)
                 standings[place] = row.standing if row else None
@@ -69,10 +72,10 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
     moved = {(row.period_id, row.user_id): row for row in _take_regions(connection, accepted)}
     after |= {place: row for place, row in moved.items() if place in after}
     return [
-        Record(outcome, _changes(event, before, after), _others(event, moved, after))
+        Record(outcome, _changes(own, before, after), _others(event, moved, after))
         if outcome is not Recorded.ERASED
         else Record(outcome)
-        for event, outcome in zip(events, outcomes, strict=True)
+        for event, outcome, own in zip(events, outcomes, places, strict=True)
     ]
 
 
@@ -285,8 +288,8 @@ def _read_bases(found: Iterable[tuple[int, str, float, int, str | None, int]]) -
     ]
 
 
-def _insert_event(connection: sqlite3.Connection, event: Event) -> Recorded:
-    if not event.is_stored:
+def _insert_event(connection: sqlite3.Connection, event: Event, *, is_taken: bool) -> Recorded:
+    if not (is_taken or event.acknowledged):
         before = connection.execute(SQL["find_event"], (event.board.id, event.event_id)).fetchone()
         return Recorded.LATE if before is None else compare(event, *before)
     inserted = connection.execute(
@@ -347,8 +350,9 @@ def write_versions(
     return written
 
 
-def _changes(event: Event, before: dict[Place, Row | None], after: dict[Place, Row | None]) -> tuple[Change, ...]:
-    places = [(period.id, event.user_id) for period in event.board.periods_at(event.at)]
+def _changes(
+    places: list[Place], before: dict[Place, Row | None], after: dict[Place, Row | None]
+) -> tuple[Change, ...]:
     return tuple(Change(row, before[place]) for place in places if (row := after.get(place)) is not None)
 
 
