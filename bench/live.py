@@ -311,9 +311,9 @@ async def stuck_ones(server: RunningServer, good: int, stuck: int, seconds: floa
         for name, one in (("without", alone), ("as they come", filling), ("stuck", beside), ("cut off", after)):
             print(f"  {name:16} {one.told()}")
         ratio = quantile(beside.times, 0.5) / quantile(alone.times, 0.5)
-        print(
-            f"  beside those stuck, to without: p50 {ratio:.2f}, server time a frame {beside.cpu_us / alone.cpu_us:.2f}"
-        )
+        # Too short a time may seem to have cost nothing.
+        cost = f"{beside.cpu_us / alone.cpu_us:.2f}" if alone.cpu_us else "not known"
+        print(f"  beside those stuck, to without: p50 {ratio:.2f}, server time a frame {cost}")
         print(f"  {most / stuck / 1024:.0f} KiB for each; cut off in the end: {await cut_off():,} of {len(others):,}")
 
 

@@ -42,7 +42,7 @@ def test_simulated_players_are_the_same_for_the_same_seed() -> None:
 
 def test_a_simulation_against_a_running_server_adds_up(served: RunningServer) -> None:
     run = laurels(
-        "simulate", "--players", "50", "--rate", "200", "--duration", "3", "--seed", "5",
+        "simulate", "--players", "50", "--rate", "200", "--duration", "6", "--seed", "5",
         data_dir=served.data_dir, url=served.url, key="an-admin-key-for-tests",
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
@@ -121,9 +121,11 @@ def test_the_key_of_a_folder_is_for_its_own_server(served: RunningServer, tmp_pa
 
 def _until(screen: int, text: str) -> str:
     """What the terminal shows, up to a text. Control sequences are left out."""
-    seen = ""
+    sent, seen = b"", ""
     end = time.monotonic() + 30
     while text not in seen:
         assert time.monotonic() < end, seen[-2000:]
-        seen += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", os.read(screen, 65536).decode("utf-8", "replace"))
+        sent += os.read(screen, 65536)
+        # All of it anew: a character or a sequence may have come in two parts.
+        seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", sent.decode("utf-8", "replace"))
     return seen

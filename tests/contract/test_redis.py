@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from msgspec.structs import replace
 
 from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
@@ -23,6 +24,7 @@ from support.stores import (
     Process,
     RedisClusterServers,
     RedisServer,
+    end_claim,
     need,
     shared_cluster,
     shared_redis,
@@ -52,7 +54,7 @@ async def fill(index: RedisIndex, count: int = 10) -> None:
     assert await index.count(RANKING) == count
 
 
-def use(url: str, timeout_ms: int = 1000) -> RedisIndex:
+def use(url: str, timeout_ms: int = 10_000) -> RedisIndex:
     return RedisIndex(RedisConnection(parse_redis_url(url), timeout_ms))
 
 
@@ -134,8 +136,14 @@ def test_with_tls(folder: Path) -> None:
     tls_port = free_port()
     with RedisServer(folder / "redis", None, tls_port=str(tls_port), tls_auth_clients="no", **options):
         asyncio.run(fill_and_close(f"rediss://{HOST}:{tls_port}?ca={certificate}"))
-        with pytest.raises(Unavailable):
+        with pytest.raises(Unavailable) as caught:
             asyncio.run(fill_and_close(f"rediss://{HOST}:{tls_port}"))
+        assert "certificate verify failed" in reasons(caught.value)
+
+
+def reasons(error: BaseException | None) -> str:
+    """What an error says, and what those say that it comes from."""
+    return "" if error is None else f"{error} {reasons(error.__cause__ or error.__context__)}"
 
 
 def test_with_sentinel_a_failover_is_followed(folder: Path) -> None:
@@ -146,11 +154,21 @@ def test_with_sentinel_a_failover_is_followed(folder: Path) -> None:
         until(lambda: second.client().info("replication")["master_link_status"] == "up", "the replica")
         sentinels = [start_sentinel(folder / f"sentinel-{number}", first) for number in range(3)]
         try:
+            until(lambda: all(knows_everybody(port) for port, _ in sentinels), "the sentinels")
             hosts = ",".join(f"{HOST}:{port}" for port, _ in sentinels)
             asyncio.run(follow_failover(f"redis+sentinel://{hosts}/main", first, second))
         finally:
             for _, process in sentinels:
                 process.kill()
+
+
+def knows_everybody(port: int) -> bool:
+    try:
+        with redis.Redis(host=HOST, port=port, socket_timeout=5) as client:
+            found = client.sentinel_master("main")
+    except redis.exceptions.RedisError:
+        return False
+    return (found["num-slaves"], found["num-other-sentinels"]) == (1, 2)
 
 
 def start_sentinel(folder: Path, master: RedisServer) -> tuple[int, Process]:
@@ -170,11 +188,11 @@ async def follow_failover(url: str, first: RedisServer, second: RedisServer) -> 
     try:
         await until_taken(index.ping)
         await fill(index)
-        # A row that the replica has, and then one that may be lost with the master.
         await index.apply(RANKING, [Row(1, "last", Standing(99.0, 0), 9)], RankStyle.ORDINAL)
-        await asyncio.sleep(0.3)
+        # The replica has it.
+        assert first.call("WAIT", 1, 5000) == 1
         first.kill()
-        await until_taken(lambda: is_behind(index), within_s=20)
+        await until_taken(lambda: is_behind(index), within_s=60)
         assert second.client().info("replication")["role"] == "master"
         with pytest.raises(Unavailable) as caught:
             await index.top(RANKING, 0, 1, RankStyle.ORDINAL)
@@ -284,8 +302,11 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
     target = next(node for node in cluster.masters() if node is not source)
     stop = asyncio.Event()
 
-    async def read() -> int:
-        reads = version = 0
+    reads = 0
+
+    async def read() -> None:
+        nonlocal reads
+        version = 0
         while not stop.is_set():
             version += 1
             try:
@@ -297,18 +318,18 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
             except Unavailable:
                 pass
             await asyncio.sleep(0.001)
-        return reads
 
     reading = asyncio.create_task(read())
-    await asyncio.sleep(0.1)
+    await until_so(lambda: reads >= 10, "some reads before")
     await asyncio.to_thread(migrate, cluster, source, target, slot)
     # Another server holds it now, which has to be told that nothing is missing.
     await until_taken(lambda: is_behind(index))
     (state,) = await index.states([RANKING])
     await until_taken(lambda: index.confirm(RANKING, state, "2"))
-    await asyncio.sleep(0.2)
+    before = reads
+    await until_so(lambda: reads > before + 10, "some reads after")
     stop.set()
-    assert await reading > 20
+    await reading
     page = await index.top(RANKING, 0, 20, RankStyle.ORDINAL)
     assert page.total == 10
     await index.close()
@@ -338,12 +359,12 @@ def test_a_build_whose_builder_is_gone_is_forgotten() -> None:
         index = use(shared_redis().url)
         await index.open(f"abandoned-{time.time_ns()}")
         await fill(index)
-        await index._run(RANKING, "begin_build", "dead", 1000, "", 0, "any")
+        await index._run(RANKING, "begin_build", "dead", 60_000, "", 0, "any")
         await index.apply(RANKING, make_rows(3, version=2), RankStyle.ORDINAL)
         keys = index._keys_of(RANKING).names
         with shared_redis().client() as client:
             assert client.hlen(keys[7]) == 3
-            await asyncio.sleep(1.1)
+            end_claim(shared_redis(), keys[0])
             await index.apply(RANKING, make_rows(4, version=3), RankStyle.ORDINAL)
             assert not client.exists(keys[7])
         assert await index.count(RANKING) == 10
@@ -395,7 +416,7 @@ def test_the_feed_tells_every_server_and_notices_what_it_missed(kind: str) -> No
 
     async def run() -> None:
         ledger_id = f"feed-{time.time_ns()}"
-        connections = [RedisConnection(parse_redis_url(store.url), 1000) for _ in range(2)]
+        connections = [RedisConnection(parse_redis_url(store.url), 10_000) for _ in range(2)]
         feeds = [RedisFeed(connection) for connection in connections]
         index = RedisIndex(connections[0])
         await index.open(ledger_id)
@@ -411,22 +432,22 @@ def test_the_feed_tells_every_server_and_notices_what_it_missed(kind: str) -> No
             feeds[1].subscribe(f"ranking/{number}", others.append)
         # To begin with, something may have been missed.
         await until_so(
-            lambda: heard == [[None], [None]] and changed == [None] and others == [None] * 28, "what is told", 5
+            lambda: heard == [[None], [None]] and changed == [None] and others == [None] * 28, "what is told"
         )
         await feeds[0].publish("registry", "hello")
-        await until_so(lambda: heard == [[None, "hello"], [None, "hello"]], "what is told", 5)
+        await until_so(lambda: heard == [[None, "hello"], [None, "hello"]], "what is told")
         await fill(index)
         await index.apply(RANKING, make_rows(2, version=3), RankStyle.ORDINAL)
-        await until_so(lambda: len(changed) == 3, "what is told", 5)
+        await until_so(lambda: len(changed) == 3, "what is told")
         revision = await index.revision(RANKING)
         assert isinstance(revision, bytes)
         assert changed[-1] == revision.decode()
         nodes = [store] if isinstance(store, RedisServer) else store.nodes
         for node in nodes:
             node.call("CLIENT", "KILL", "TYPE", "pubsub")
-        await until_so(lambda: heard[0][-1] is None and heard[1][-1] is None and changed[-1] is None, "what is told", 5)
+        await until_so(lambda: heard[0][-1] is None and heard[1][-1] is None and changed[-1] is None, "what is told")
         await feeds[1].publish("registry", "again")
-        await until_so(lambda: heard[0][-1] == heard[1][-1] == "again", "what is told", 5)
+        await until_so(lambda: heard[0][-1] == heard[1][-1] == "again", "what is told")
         end()
         before = len(changed)
         await asyncio.sleep(0.5)

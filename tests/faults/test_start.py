@@ -37,13 +37,16 @@ def test_a_second_signal_ends_the_wait_for_a_slow_client_without_a_traceback(tmp
             until(lambda: b"is ready" in (tmp_path / "output").read_bytes(), "the server", 60)
             with socket.create_connection(("127.0.0.1", port)) as slow:
                 slow.sendall(b"PUT /api/v1/leaderboards/default/users/ada HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n")
-                slow.sendall(b"Content-Type: application/json\r\nX-API-Key: " + key_of(tmp_path) + b"\r\n\r\n{")
-                time.sleep(0.5)
+                slow.sendall(b"Content-Type: application/json\r\nX-API-Key: " + key_of(tmp_path) + b"\r\n")
+                slow.sendall(b"Expect: 100-continue\r\n\r\n")
+                # It waits for the body.
+                assert slow.recv(100).startswith(b"HTTP/1.1 100")
                 server.terminate()
                 time.sleep(0.5)
                 assert server.poll() is None
                 server.terminate()
-                assert server.wait(timeout=30) == 0
+                # Without the second signal it would wait for thirty seconds.
+                assert server.wait(timeout=20) == 0
         finally:
             server.kill()
             server.wait()

@@ -142,6 +142,9 @@ def test_a_server_that_was_killed_is_found_again(visit: Open, tmp_path: Path) ->
         fill(api, "default", 8)
         page = visit("/boards/default?me=default-6", url=server.url)
         expect(page.locator(".own .row.mine .rank")).to_have_text("7")
+        # All is read that is read once.
+        expect(page.locator(".plot")).to_be_visible()
+        page.wait_for_load_state("networkidle")
         server.kill()
         expect(page.locator(".state")).to_have_text("Reconnecting…")
         server.start()
@@ -149,6 +152,7 @@ def test_a_server_that_was_killed_is_found_again(visit: Open, tmp_path: Path) ->
         expect(page.locator(".state")).to_have_text("Live")
         expect(steps(page)).to_have_text(["Kai", "Mina", "Joon"])
         expect(page.locator(".own .row.mine .rank")).to_have_text("1")
+        page.close()
 
 
 def test_ten_thousand_rows_of_which_few_are_in_the_page(api: httpx.Client, visit: Open, new_board: NewBoard) -> None:

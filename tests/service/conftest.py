@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from laurels.service import moderation
+from laurels.service import moderation, people
 from support.pods import Arena
 from support.services import Stage
 
@@ -16,8 +16,9 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow a machine is, an act is waited for."""
+    """However slow a machine is, acts and names are waited for."""
     monkeypatch.setattr(moderation, "WAIT_S", 60)
+    monkeypatch.setattr(people, "WAIT_S", 60)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Accepted, RankState, Submission
 from support.services import Stage, differences
+from support.waiting import until_async
 
 ADMIN = Caller(Role.ADMIN, None, "test")
 
@@ -176,11 +177,11 @@ def test_what_was_not_flushed_is_there_after_a_restart(stage: Stage) -> None:
             laurels._follower.buffers._rows.clear()
         async with stage.running(repair_interval_ms=100) as laurels:
             board = laurels.boards.to_read(ADMIN, "hot")
-            for _ in range(100):
-                if await top(laurels, board) == ["bob", "ada"]:
-                    break
-                await asyncio.sleep(0.05)
-            assert await top(laurels, board) == ["bob", "ada"]
+
+            async def is_there() -> bool:
+                return await top(laurels, board) == ["bob", "ada"]
+
+            await until_async(is_there, "both")
 
     asyncio.run(run())
 

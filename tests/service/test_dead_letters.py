@@ -260,7 +260,7 @@ def test_dead_letters_that_were_written_are_not_written_again(embedded: Arena) -
                 embedded.game.write(embedded.topic(shape), [b"bad"] * 20)
             await until(partial(_stopped), "the stop")
             await asyncio.sleep(1)
-            assert len(dead(embedded, "pod-1")) in {0, 20}
+            assert len(dead(embedded, "pod-1")) <= 20
             broker.closed = False
 
             async def complete() -> bool:

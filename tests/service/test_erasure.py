@@ -1,6 +1,5 @@
 """A person who is erased is gone for good, and takes nobody else along; on both kinds of stores."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from laurels.ports import Act
 from laurels.service.laurels import Laurels
 from support.people import ADMIN, create, freeze_the_day, held, play, profile, submit, top, void
 from support.services import Stage, differences
+from support.waiting import until_so
 
 
 def test_an_erased_user_is_gone_for_good(stage: Stage) -> None:
@@ -144,10 +144,7 @@ def test_what_waited_for_the_index_does_not_bring_an_erased_user_back(tmp_path: 
         stage.clock.now += 300 * SECOND_US
         await laurels.jobs.run_due()
         laurels._healer.mend(held(laurels), board.ranking(board.periods[0].id), [row])
-        for _ in range(100):
-            if not laurels._healer.is_mending:
-                break
-            await asyncio.sleep(0.05)
+        await until_so(lambda: not laurels._healer.is_mending, "the index")
         assert await top(laurels) == [("bob", 4)]
         assert await differences(laurels) == []
 

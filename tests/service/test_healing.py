@@ -6,7 +6,6 @@ The service in this process, on a real PostgreSQL and a real Redis that the test
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -26,7 +25,7 @@ from laurels.service.reads import Selection
 from laurels.service.submit import Submission
 from support.ledgers import FakeClock, new_event
 from support.services import DEFAULTS, differences
-from support.stores import RedisServer, shared_postgres, temporary_folder
+from support.stores import RedisServer, end_claim, shared_postgres, temporary_folder
 from support.waiting import until_async
 
 _names = iter(range(10**6))
@@ -45,8 +44,10 @@ def database() -> str:
 
 
 @contextlib.asynccontextmanager
-async def serving(database: str, redis: RedisServer, **settings: Any) -> AsyncIterator[tuple[Laurels, Board]]:
-    connection = RedisConnection(parse_redis_url(redis.url), timeout_ms=1000)
+async def serving(
+    database: str, redis: RedisServer, timeout_ms: int = 10_000, **settings: Any
+) -> AsyncIterator[tuple[Laurels, Board]]:
+    connection = RedisConnection(parse_redis_url(redis.url), timeout_ms)
     laurels = Laurels(
         PostgresLedger(database, FakeClock(), max_connections=4),
         RedisIndex(connection),
@@ -193,7 +194,7 @@ def test_a_pass_does_not_miss_a_transaction_that_commits_late(database: str, red
 
 def test_rows_that_could_not_be_applied_wait_in_the_queue(database: str, redis: RedisServer) -> None:
     async def run() -> None:
-        async with serving(database, redis, repair_interval_ms=600_000) as (laurels, board):
+        async with serving(database, redis, 1000, repair_interval_ms=600_000) as (laurels, board):
             await submit(laurels, board, 0, 5)
             redis.freeze()
             await submit(laurels, board, 5, 5)
@@ -218,7 +219,7 @@ def test_more_rows_than_the_queue_takes_are_found_in_the_ledger(
     monkeypatch.setattr(healing, "QUEUE_ROWS", 3)
 
     async def run() -> None:
-        async with serving(database, redis, repair_interval_ms=600_000) as (laurels, board):
+        async with serving(database, redis, 1000, repair_interval_ms=600_000) as (laurels, board):
             await submit(laurels, board, 0, 5)
             redis.freeze()
             await submit(laurels, board, 5, 50)
@@ -285,12 +286,7 @@ def test_a_ledger_that_was_set_back_to_a_backup_makes_the_index_follow(database:
     asyncio.run(run())
 
 
-def test_a_builder_that_dies_is_replaced_when_its_claim_ends(
-    database: str, redis: RedisServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    del tmp_path
-    monkeypatch.setattr("laurels.adapters.redis.index.CLAIM_MS", 500)
-
+def test_a_builder_that_dies_is_replaced_when_its_claim_ends(database: str, redis: RedisServer) -> None:
     async def run() -> None:
         async with serving(database, redis) as (laurels, board):
             ranking = board.ranking(board.periods[0].id)
@@ -298,10 +294,11 @@ def test_a_builder_that_dies_is_replaced_when_its_claim_ends(
             index = laurels._index
             assert isinstance(index, RedisIndex)
             await index.drop(ranking)
-            await index._run(ranking, "begin_build", "dead", 500, "", 0, "any")
+            await index._run(ranking, "begin_build", "dead", 60_000, "", 0, "any")
             with pytest.raises(Unavailable) as caught:
                 await laurels._healer.build(board, ranking)
             assert caught.value.code == "build_running"
+            end_claim(redis, index._keys_of(ranking).names[0])
             await until_async(lambda: is_healthy(laurels, board), "a healthy ranking", 10)
             assert (await index._run(ranking, "build", "dead", 500, b"\x90", b""))[0] == b"gone"
             assert (await laurels.reads.count(board)).value == 5

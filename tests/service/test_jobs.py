@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
 from support.services import Stage
+from support.waiting import until_so
 
 DAY = 86_400 * SECOND_US
 ADMIN = Caller(Role.ADMIN, None, "test")
@@ -109,12 +111,21 @@ def test_one_server_does_it_and_a_dead_one_can_not_keep_it(stage: Stage) -> None
 
 def test_a_lease_is_renewed_while_the_work_lasts(stage: Stage) -> None:
     async def run() -> None:
-        async with stage.running(jobs_lease_ms=1000) as busy, stage.running() as other:
+        async with stage.running(jobs_lease_ms=3000) as busy, stage.running() as other:
             await create(busy)
             await other.boards.reload()
             seasons = busy._ledger.seasons
             finish = seasons.finish_freeze
             begun, go_on = asyncio.Event(), asyncio.Event()
+            taken: list[float] = []
+            take = busy._ledger.jobs.take
+
+            async def spied(name: str, *arguments: Any) -> bool:
+                if name == "periods":
+                    taken.append(time.monotonic())
+                return await take(name, *arguments)
+
+            busy._ledger.jobs.take = spied  # type: ignore[method-assign,assignment]
 
             async def slowly(*arguments: Any) -> bool:
                 begun.set()
@@ -125,7 +136,8 @@ def test_a_lease_is_renewed_while_the_work_lasts(stage: Stage) -> None:
             stage.clock.now += DAY
             working = asyncio.create_task(busy.jobs.run_due())
             await begun.wait()
-            await asyncio.sleep(2)
+            # Longer than the lease that was taken first.
+            await until_so(lambda: taken[-1] > taken[0] + 3.5, "renewals")
             await other.jobs.run_due()
             # The other one may not even try.
             runs = {run.name: (run.owner, run.runs) for run in await other.jobs.runs()}

@@ -105,12 +105,14 @@ def test_period_ends_and_rewards_are_published(arena: Arena) -> None:
             for number in range(5):
                 await laurels.submissions.submit(board, Submission(f"u{number}", number))
             name = laurels.boards.to_read(ADMIN, board.uuid).current_period("daily", arena.stage.clock.now)
-            arena.stage.clock.now += DAY
+            assert name is not None
+            assert name.end is not None
+            arena.stage.clock.now = name.end + 120 * SECOND_US
             ended, granted = await end_of_season(arena, laurels)
             (key, body), *more = ended
             assert more == []
             assert (key, body["type"]) == (board.uuid, "period.frozen")
-            assert (body["data"]["period"], body["data"]["totalUsers"]) == (name.name if name else "", 5)
+            assert (body["data"]["period"], body["data"]["totalUsers"]) == (name.name, 5)
             assert [
                 (key, body["data"]["userId"], body["data"]["rank"], body["data"]["prize"]) for key, body in granted
             ] == [

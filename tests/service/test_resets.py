@@ -13,6 +13,7 @@ import pytest
 
 from laurels.core.instants import to_us
 from support.shared import Deployment, deployed
+from support.traffic import await_boards
 
 SERVERS = 3
 WRITERS = 6
@@ -113,7 +114,7 @@ def test_each_event_is_in_exactly_the_period_that_its_time_says(deployment: Depl
             ],
         }
         assert client.post("/api/v1/leaderboards", json=body).status_code == 201
-        time.sleep(1)
+        await_boards(deployment.servers, ["rush"])
         with Crowd(deployment) as crowd:
             closed = close_by_hand_until_a_minute_is_over(client)
         assert crowd.problems == []

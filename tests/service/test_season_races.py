@@ -22,6 +22,7 @@ from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
 from support.services import Stage, differences
+from support.waiting import until_so
 
 HOUR = 3_600 * SECOND_US
 DAY = 24 * HOUR
@@ -416,7 +417,7 @@ def test_nothing_of_past_periods_stays_in_memory(shared: Stage) -> None:
         index: Any = laurels._index
         # What is just being let go of may be asked for once more.
         assert len(index._keys) <= live + 3
-        assert laurels._follower.buffers._flushing == {}
+        await until_so(lambda: laurels._follower.buffers._flushing == {}, "the last flush")
         assert len(laurels._healer._mending) <= live
 
     run(shared, work, repair_interval_ms=100)

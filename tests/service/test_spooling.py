@@ -8,7 +8,7 @@ import pytest
 
 from support.running import ADMIN_KEY, laurels
 from support.shared import Deployment, deployed
-from support.waiting import until_equal
+from support.waiting import until, until_equal
 
 BOARD = "/api/v1/leaderboards/default"
 
@@ -55,7 +55,7 @@ def test_events_wait_on_the_disk_and_count_once(deployment: Deployment) -> None:
         wait_for_score(client, "u5", 5)
         again = client.put(BOARD + "/users/ada", json={"score": 10, "eventId": "during"})
         assert (again.status_code, again.json()["duplicate"], again.json()["score"]) == (200, True, 111)
-        assert "laurels_spool_events 0.0" in client.get("/metrics").text
+        until(lambda: "laurels_spool_events 0.0" in client.get("/metrics").text, "an empty spool")
     check = laurels("verify", data_dir=server.data_dir, url=server.url, key=ADMIN_KEY)
     assert check.returncode == 0, check.stdout
 

@@ -51,12 +51,14 @@ class Mortality:
 
     def __init__(self, laurels: Laurels, rng: random.Random) -> None:
         self.writes_left: int | None = None
+        # Not of what goes on beside it, as the renewal of a lease: that would be another number each time.
+        playing = asyncio.current_task()
         ledger: Any = laurels._ledger
         store = ledger._pool if hasattr(ledger, "_pool") else ledger._threads
         write = store.write
 
         async def mortal(work: Any, **options: Any) -> Any:
-            if self.writes_left is None:
+            if self.writes_left is None or asyncio.current_task() is not playing:
                 return await write(work, **options)
             self.writes_left -= 1
             if self.writes_left > 0:

@@ -24,9 +24,9 @@ _schemas: set[str] = set()
 
 
 class FakeClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that stands still until it is told to move. Far ahead: PostgreSQL has its own, which is to be behind."""
 
-    def __init__(self, now_us: int = 1_800_000_000_000_000) -> None:
+    def __init__(self, now_us: int = 2_683_612_800_000_000) -> None:
         self.now = now_us
 
     def now_us(self) -> int:

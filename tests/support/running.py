@@ -15,10 +15,25 @@ ADMIN_KEY = "an-admin-key-for-tests"
 START_TIMEOUT_S = 60
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One that nobody listens on, and that was given to nobody else here who may be about to."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if reserve_ports(port):
+            return port
+
+
+def reserve_ports(*ports: int) -> bool:
+    """False: one of them is given already."""
+    if not _given.isdisjoint(ports):
+        return False
+    _given.update(ports)
+    return True
 
 
 def environment(data_dir: Path, **settings: str) -> dict[str, str]:

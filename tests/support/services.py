@@ -56,7 +56,7 @@ async def running(
 @contextlib.asynccontextmanager
 async def running_shared(database: str, clock: FakeClock, **settings: Any) -> AsyncIterator[Laurels]:
     """The same on PostgreSQL and Redis: any number of them on one database."""
-    connection = RedisConnection(parse_redis_url(shared_redis().url), timeout_ms=1000)
+    connection = RedisConnection(parse_redis_url(shared_redis().url), timeout_ms=10_000)
     settings = {"sender": HttpSender()} | DEFAULTS | settings
     laurels = Laurels(
         PostgresLedger(database, clock, max_connections=4),

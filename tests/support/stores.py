@@ -21,7 +21,7 @@ import psutil
 import pytest
 import redis
 
-from support.running import free_port
+from support.running import free_port, reserve_ports
 from support.waiting import until
 
 S = TypeVar("S", "PostgresServer", "RedisServer", "RedisClusterServers")
@@ -57,18 +57,25 @@ class Process:
 
     def signal_all(self, number: int) -> None:
         """PostgreSQL's processes are in sessions of their own: a process group would not reach them."""
+        for each in self._everybody():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.send_signal(number)
+
+    def _everybody(self) -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
             first = psutil.Process(self._process.pid)
-            for each in [first, *first.children(recursive=True)]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.send_signal(number)
+            return [first, *first.children(recursive=True)]
+        return []
 
     def signal_first(self, number: int) -> None:
         self._process.send_signal(number)
 
     def kill(self) -> None:
+        everybody = self._everybody()
         self.signal_all(signal.SIGKILL)
         self._process.wait()
+        # PostgreSQL does not start again while one of the old processes is there.
+        psutil.wait_procs(everybody, START_TIMEOUT_S)
 
     def wait(self) -> None:
         self._process.wait(timeout=START_TIMEOUT_S)
@@ -246,13 +253,13 @@ class RedisClusterServers:
 
     NODE_TIMEOUT_MS = 1000
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, node_timeout_ms: int = NODE_TIMEOUT_MS) -> None:
         self.nodes = [
             RedisServer(
                 folder / str(number),
                 _cluster_port(),
                 cluster_enabled="yes",
-                cluster_node_timeout=str(self.NODE_TIMEOUT_MS),
+                cluster_node_timeout=str(node_timeout_ms),
                 cluster_replica_validity_factor="0",
                 repl_diskless_sync_delay="0",
             )
@@ -369,7 +376,14 @@ def _cluster_port() -> int:
                 bus.bind((HOST, port + 10_000))
             except OSError:
                 continue
-        return port
+        if reserve_ports(port, port + 10_000):
+            return port
+
+
+def end_claim(redis_server: RedisServer, meta: bytes) -> None:
+    """As if the time of whoever builds a ranking were over; `meta` is the key of what is known of it."""
+    assert redis_server.call("HEXISTS", meta, "until")
+    redis_server.call("HSET", meta, "until", 1)
 
 
 @contextlib.contextmanager
@@ -383,8 +397,10 @@ def temporary_folder() -> Iterator[Path]:
 
 @functools.cache
 def shared_postgres() -> PostgresServer:
-    """One for all tests that do no harm to it; each takes a database or schema of its own."""
-    return _until_the_end(PostgresServer(_shared_folder() / "postgres"))
+    """One for all tests that do no harm to it; each takes a database or schema of its own. Nothing but the tests has
+    transactions there.
+    """
+    return _until_the_end(PostgresServer(_shared_folder() / "postgres", autovacuum="off"))
 
 
 @functools.cache
@@ -394,7 +410,8 @@ def shared_redis() -> RedisServer:
 
 @functools.cache
 def shared_cluster() -> RedisClusterServers:
-    return _until_the_end(RedisClusterServers(_shared_folder() / "cluster"))
+    # Nobody kills its nodes, so none is to be taken for dead.
+    return _until_the_end(RedisClusterServers(_shared_folder() / "cluster", node_timeout_ms=15_000))
 
 
 def _until_the_end(server: S) -> S:

@@ -7,6 +7,7 @@ rank, before the question was asked. A moderator hides and shows users of one bo
 them, and lets users join and leave circles.
 """
 
+import contextlib
 import math
 import random
 import threading
@@ -21,6 +22,7 @@ import httpx
 
 from support.model import exact
 from support.running import ADMIN_KEY, RunningServer
+from support.waiting import until_equal
 
 USERS = [f"user-{number}" for number in range(12)]
 REGIONS = ["eu", "us"]
@@ -80,6 +82,14 @@ def make_boards() -> list[TrafficBoard]:
     ]
 
 
+def await_boards(servers: Sequence[RunningServer], uuids: Sequence[str]) -> None:
+    """A board is in force on every server within a second."""
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(server.client()) for server in servers]
+        paths = [f"/api/v1/leaderboards/{uuid}" for uuid in uuids]
+        until_equal(lambda: {client.get(path).status_code for client in clients for path in paths}, {200}, 1)
+
+
 class Traffic:
     def __init__(self, servers: Sequence[RunningServer], seed: int, writers: int = 4, readers: int = 3) -> None:
         self.servers = servers
@@ -106,14 +116,7 @@ class Traffic:
         with self.servers[0].client() as client:
             for board in self.boards:
                 assert client.post("/api/v1/leaderboards", json=board.definition).status_code == 201
-        # A board is in force on every server within a second.
-        end = time.monotonic() + 1
-        for server in self.servers:
-            with server.client() as client:
-                for board in self.boards:
-                    while client.get(f"/api/v1/leaderboards/{board.uuid}").status_code == 404:
-                        assert time.monotonic() < end
-                        time.sleep(0.02)
+        await_boards(self.servers, [board.uuid for board in self.boards])
 
     def start(self) -> None:
         for thread in self._threads:

@@ -10,29 +10,46 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE_S = 30
+PAUSE_S = 0.02
+
+
+class Patience:
+    """A time that passes only while the machine works: what a short sleep takes too long is not counted."""
+
+    def __init__(self, within_s: float) -> None:
+        self._end = time.monotonic() + within_s
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._end
+
+    def pause(self) -> None:
+        start = time.monotonic()
+        time.sleep(PAUSE_S)
+        self._end += max(0.0, time.monotonic() - start - 2 * PAUSE_S)
 
 
 def until(ready: Callable[[], T], what: str, within_s: float = PATIENCE_S) -> T:
     """The first answer that is true."""
-    end = time.monotonic() + within_s
+    patience = Patience(within_s)
     while not (found := ready()):
-        assert time.monotonic() < end, f"{what}: not within {within_s} s"
-        time.sleep(0.02)
+        assert not patience.is_over, f"{what}: not within {within_s} s"
+        patience.pause()
     return found
 
 
 def until_equal(read: Callable[[], object], wanted: object, within_s: float = PATIENCE_S) -> None:
-    end = time.monotonic() + within_s
+    patience = Patience(within_s)
     while (found := read()) != wanted:
-        assert time.monotonic() < end, f"not {wanted!r} within {within_s} s, but {found!r}"
-        time.sleep(0.02)
+        assert not patience.is_over, f"not {wanted!r} within {within_s} s, but {found!r}"
+        patience.pause()
 
 
 async def until_async(ready: Callable[[], Awaitable[T]], what: str, within_s: float = PATIENCE_S) -> T:
     end = time.monotonic() + within_s
     while not (found := await ready()):
         assert time.monotonic() < end, f"{what}: not within {within_s} s"
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(PAUSE_S)
     return found
 
 
