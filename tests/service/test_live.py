@@ -95,6 +95,26 @@ def test_who_comes_back_goes_on_and_after_a_while_begins_anew(stage: Stage, monk
     play(stage, work)
 
 
+def test_who_comes_sees_what_there_is_now_and_others_hear_once_a_tick(stage: Stage) -> None:
+    """Somebody may come from another server, and has seen that much there."""
+
+    async def work(laurels: Laurels) -> None:
+        await create(laurels)
+        await submit(laurels, ("ada", 5))
+        first = await laurels.live.subscribe(anybody(), [top(laurels)], None)
+        assert [frame.sequence for frame in first.take()] == [1]
+        begin = time.monotonic()
+        for score in range(6, 9):
+            await submit(laurels, ("ada", 1))
+            other = await laurels.live.subscribe(anybody(), [top(laurels)], None)
+            (snapshot,) = other.take()
+            assert [change.shown.place.score for change in snapshot.changes] == [score]
+        assert [frame.sequence for frame in first.take()] == [2, 3, 4]
+        assert time.monotonic() - begin >= 2
+
+    play(stage, work, live_tick_ms=1000)
+
+
 def test_who_is_refused_leaves_nothing_behind(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, segments=(GLOBAL,))

@@ -198,21 +198,27 @@ class _Viewed:
         self.task: asyncio.Task[None] | None = None
         self._mark: Hashable | None = None
         self._reading = asyncio.Lock()
-        # When the last read began that went well.
+        # When the last read began that went well, and when those who look were last told something.
         self._read_at = -math.inf
+        self._told_at = -math.inf
 
     async def first_look(self) -> View:
-        """As it is now: what somebody sees first must not be older than their coming."""
-        if self.view is None or self._mark is None:
+        """As it is now: who comes from another server must not see less than they saw there."""
+        try:
             await self.refresh(time.monotonic())
+        except LaurelsError as error:
+            # As for those who look at it already: what was shown stays until it can be read again.
+            if self.view is None or not error.retryable:
+                raise
         assert self.view is not None, "a read gives a view or raises"
         return self.view
 
     async def refresh(self, since: float = math.inf) -> None:
-        """Read it again, unless somebody else began to do so after `since`."""
+        """Read it again, unless somebody else began to do so after `since`. No two frames come within a tick."""
         async with self._reading:
             if self._read_at >= since:
                 return
+            await asyncio.sleep(max(0.0, self._told_at + self._hub.tick_s - time.monotonic()))
             began = time.monotonic()
             before = self.view
             read = await self._hub.reader.read(
@@ -225,6 +231,7 @@ class _Viewed:
             if self.view is None:
                 self.view = View(self.look, state)
             elif self.view.advance(state):
+                self._told_at = time.monotonic()
                 LIVE_FRAMES.inc()
                 for subscription in self.subscriptions:
                     subscription.wake()
