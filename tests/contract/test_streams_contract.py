@@ -123,36 +123,19 @@ def test_each_accepted_event_is_given_once(opening: Opening, tmp_path: Path) -> 
     with_ledger(opening, tmp_path, check)
 
 
-def test_what_pods_are_owed(opening: Opening, tmp_path: Path) -> None:
-    async def check(ledger: Ledger) -> None:
-        assert await ledger.streams.owed() == {}
-        cursor = await ledger.streams.begin_publishing()
-        for pod_id in ("pod", "pod-2", "POD_*"):
-            await ledger.streams.owe(pod_id, cursor)
-        assert await ledger.streams.owed() == dict.fromkeys(("pod", "pod-2", "POD_*"), cursor)
-        await ledger.record([new_event(await new_board(ledger), "e", "u", 1.0, 1)])
-        _, after = await ledger.streams.accepted_after(cursor, 10)
-        await ledger.streams.owe("pod-2", after)
-        await ledger.streams.owe("POD_*", None)
-        assert await ledger.streams.owed() == {"pod": cursor, "pod-2": after}
-        assert await ledger.streams.begin_publishing() == cursor
-
-    with_ledger(opening, tmp_path, check)
-
-
 def test_periods_are_published_once_they_are_frozen(opening: Opening, tmp_path: Path) -> None:
     async def check(ledger: Ledger) -> None:
         board = await new_board(ledger, windows=(Window("daily"), ALL_TIME))
         await ledger.streams.begin_publishing()
-        assert await ledger.streams.unpublished_periods(0, 10) == []
+        assert await ledger.streams.unpublished_periods(10) == []
         (day, *_) = board.periods
         closed = replace(day, state=PeriodState.CLOSED, terms=terms_of(board, day))
         board = await ledger.update_board(BoardChange(with_period(board, closed), periods=(closed,)))
-        assert await ledger.streams.unpublished_periods(0, 10) == []
+        assert await ledger.streams.unpublished_periods(10) == []
         assert await ledger.seasons.finish_freeze(board, closed, 0, [], 1)
-        ((board_id, period),) = await ledger.streams.unpublished_periods(0, 10)
+        ((board_id, period),) = await ledger.streams.unpublished_periods(10)
         assert (board_id, period.id, period.state) == (board.id, day.id, PeriodState.FROZEN)
         await ledger.streams.period_published(period.id)
-        assert await ledger.streams.unpublished_periods(0, 10) == []
+        assert await ledger.streams.unpublished_periods(10) == []
 
     with_ledger(opening, tmp_path, check)

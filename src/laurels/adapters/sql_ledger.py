@@ -20,8 +20,6 @@ from laurels.ports import Event, Recorded, Refolded, Row
 
 # The fact that says where the publishing of events has come to.
 PUBLISHED = "published_events"
-# The same for a pod that could not be told, before its id.
-OWED = f"{PUBLISHED}/"
 # What there is to take over from another ledger, in an order in which each finds what it refers to. Jobs are not: what
 # a server does now and then begins anew.
 TABLES = (

@@ -58,16 +58,7 @@ class Streams(Protocol):
     async def note_published(self, cursor: str) -> None:
         """All up to here was published."""
 
-    async def owed(self) -> dict[str, str]:
-        """Pods that could not be told of their events, and from where on they are to be."""
-
-    async def owe(self, pod_id: str, cursor: str | None) -> None:
-        """From where on a pod is to be told; None: it was told all."""
-
-    async def unpublished_periods(self, after: int, limit: int) -> list[tuple[int, Period]]:
-        """Periods that were frozen, whatever became of them since, and not published yet, with their board ids.
-
-        In the order of their ids, from after one.
-        """
+    async def unpublished_periods(self, limit: int) -> list[tuple[int, Period]]:
+        """Periods that were frozen, whatever became of them since, and not published yet, with their board ids."""
 
     async def period_published(self, period_id: int) -> None: ...

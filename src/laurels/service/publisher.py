@@ -2,12 +2,10 @@
 user come in order.
 
 The ledger itself is the outbox. Events are followed in the order of their commits, from a cursor that is moved once
-Kafka has them; a period is marked once its end and its rewards are there. A repetition has the same `id`. A pod whose
-topics can't be written is owed what it was not told, from a cursor of its own: the others go on.
+Kafka has them; a period is marked once its end and its rewards are there. A repetition has the same `id`.
 """
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,26 +35,6 @@ PERIOD_REFROZEN = "period.refrozen"
 REWARD_GRANTED = "reward.granted"
 
 
-class _Pauses:
-    """When what failed may be tried again: soon, then less and less so. By topic; None is Kafka as a whole."""
-
-    def __init__(self) -> None:
-        self._until: dict[str | None, float] = {}
-        self._last_s: dict[str | None, float] = {}
-
-    def is_over(self, whose: str | None) -> bool:
-        return time.monotonic() >= self._until.get(whose, 0.0)
-
-    def begin(self, whose: str | None) -> None:
-        wait_s = min(LAST_WAIT_S, 2 * self._last_s.get(whose, FIRST_WAIT_S / 2))
-        self._last_s[whose] = wait_s
-        self._until[whose] = time.monotonic() + wait_s
-
-    def forget(self, whose: str | None) -> None:
-        self._until.pop(whose, None)
-        self._last_s.pop(whose, None)
-
-
 class Publisher:
     def __init__(self, ledger: Ledger, broker: Broker, topics: Topics, boards: Boards) -> None:
         self._topics = topics
@@ -65,9 +43,10 @@ class Publisher:
         self._broker = broker
         self._boards = boards
         self._sender = ""
-        self._pauses = _Pauses()
-        # What was taken of letters that could not be sent as a whole, by topic.
-        self._taken: dict[str, set[bytes | None]] = {}
+        self._wait_until = 0.0
+        # Of the page that could not be sent as a whole.
+        self._taken: set[bytes | None] = set()
+        self._wait_s = FIRST_WAIT_S
 
     async def open(self, sender: str) -> None:
         """From the first time on that this is called, all is told."""
@@ -75,114 +54,47 @@ class Publisher:
         await self._streams.begin_publishing()
 
     async def is_due(self) -> bool:
-        if not self._pauses.is_over(None):
+        if time.monotonic() < self._wait_until:
             return False
         events, _ = await self._streams.accepted_after(await self._streams.begin_publishing(), 1)
-        if events or any(self._may_catch_up(pod_id) for pod_id in await self._streams.owed()):
-            return True
-        periods = await self._streams.unpublished_periods(0, AT_ONCE)
-        return any([self._may_hear_of_periods(await self._board(board_id)) for board_id, _ in periods])
+        return bool(events) or bool(await self._streams.unpublished_periods(1))
 
     async def publish(self) -> dict[str, Any]:
-        told: Counter[str] = Counter()
-        failures: dict[str, str] = {}
-        try:
-            owed = await self._streams.owed()
-            told[SCORE_CHANGED] += await self._tell_changes(owed, failures)
-            for pod_id, cursor in owed.items():
-                if self._may_catch_up(pod_id):
-                    told[SCORE_CHANGED] += await self._catch_up(pod_id, cursor, failures)
-            told += await self._tell_periods(failures)
-        except Unavailable as error:
-            if error.code == "kafka_unavailable":
-                self._pauses.begin(None)
-            raise
-        self._pauses.forget(None)
-        if failures:
-            raise Unavailable("kafka_unavailable", "; ".join(f"{topic}: {why}" for topic, why in failures.items()))
-        return {
-            "scoreChanges": told[SCORE_CHANGED],
-            "periods": told[PERIOD_FROZEN],
-            "rewards": told[REWARD_GRANTED],
-        }
+        changes = periods = rewards = 0
+        cursor = await self._streams.begin_publishing()
+        for _ in range(ROUNDS):
+            events, cursor = await self._streams.accepted_after(cursor, AT_ONCE)
+            if not events:
+                break
+            await self._send(SCORE_CHANGED, await self._changes(events))
+            await self._streams.note_published(cursor)
+            changes += len(events)
+        for board_id, period in await self._streams.unpublished_periods(AT_ONCE):
+            rewards += await self._publish_period(await self._board(board_id), period)
+            periods += 1
+        return {"scoreChanges": changes, "periods": periods, "rewards": rewards}
 
-    async def _send(self, kind: str, letters: Sequence[Outgoing]) -> dict[str, str]:
-        """All of them; gives the topics to which not all could be written, and why.
-
-        What was taken when others were not is not sent again the next time.
-        """
-        left = [letter for letter in letters if letter.value not in self._taken.get(letter.topic, ())]
+    async def _send(self, kind: str, letters: Sequence[Outgoing]) -> None:
+        """All of them. What was taken when others were not is not sent again the next time."""
+        left = [letter for letter in letters if letter.value not in self._taken]
         answers = await self._broker.send(left)
-        failed: dict[str, str] = {}
-        for letter, answer in zip(left, answers, strict=True):
-            if answer is None:
-                self._taken.setdefault(letter.topic, set()).add(letter.value)
-            else:
-                failed.setdefault(letter.topic, answer.reason)
-        PUBLISHED.labels(kind).inc(sum(answer is None for answer in answers))
+        failed = [answer.reason for answer in answers if answer is not None]
+        self._taken |= {letter.value for letter, answer in zip(left, answers, strict=True) if answer is None}
         if failed:
-            # If it can't be reached at all, nobody is behind the others.
-            await self._broker.ping()
-        for topic in {letter.topic for letter in letters}:
-            if topic in failed:
-                self._pauses.begin(topic)
-            else:
-                self._pauses.forget(topic)
-                self._taken.pop(topic, None)
-        return failed
+            # The next try is soon, then less and less so.
+            self._wait_until = time.monotonic() + self._wait_s
+            self._wait_s = min(LAST_WAIT_S, 2 * self._wait_s)
+            raise Unavailable("kafka_unavailable", f"{len(failed)} messages could not be published: {failed[0]}")
+        self._taken = set()
+        self._wait_s = FIRST_WAIT_S
+        PUBLISHED.labels(kind).inc(len(letters))
 
     # Score changes
 
-    async def _tell_changes(self, owed: dict[str, str], failures: dict[str, str]) -> int:
-        """To all but those who are owed something; who can't be told joins them."""
-        told = 0
-        cursor = await self._streams.begin_publishing()
-        for _ in range(ROUNDS):
-            events, after = await self._streams.accepted_after(cursor, AT_ONCE)
-            if not events:
-                break
-            letters = {pod_id: own for pod_id, own in (await self._changes(events)).items() if pod_id not in owed}
-            failed = await self._send(SCORE_CHANGED, [letter for own in letters.values() for letter in own])
-            for pod_id, own in letters.items():
-                if self._topics.score_changes(pod_id) in failed:
-                    await self._streams.owe(pod_id, cursor)
-                    owed[pod_id] = cursor
-                else:
-                    told += len(own)
-            failures |= failed
-            await self._streams.note_published(after)
-            cursor = after
-        return told
-
-    def _may_catch_up(self, pod_id: str) -> bool:
-        return self._pauses.is_over(self._topics.score_changes(pod_id))
-
-    async def _catch_up(self, pod_id: str, cursor: str, failures: dict[str, str]) -> int:
-        """Tell a pod what it is owed. At the end the others are there, too; what came just then it hears twice."""
-        told = 0
-        for _ in range(ROUNDS):
-            events, after = await self._streams.accepted_after(cursor, AT_ONCE)
-            if not events:
-                await self._streams.owe(pod_id, None)
-                break
-            if letters := (await self._changes(events)).get(pod_id):
-                if failed := await self._send(SCORE_CHANGED, letters):
-                    failures |= failed
-                    break
-                told += len(letters)
-            await self._streams.owe(pod_id, after)
-            cursor = after
-        return told
-
-    async def _changes(self, events: Sequence[tuple[int, StoredEvent]]) -> dict[str, list[Outgoing]]:
-        """What is to be told, by pod."""
+    async def _changes(self, events: Sequence[tuple[int, StoredEvent]]) -> list[Outgoing]:
         boards = {board_id: await self._board(board_id) for board_id in {board_id for board_id, _ in events}}
         rows = {board_id: await self._rows(board, events) for board_id, board in boards.items()}
-        letters: dict[str, list[Outgoing]] = {}
-        for board_id, event in events:
-            board = boards[board_id]
-            letters.setdefault(board.pod_id, []).append(self._change(board, event, rows[board_id]))
-        return letters
+        return [self._change(boards[board_id], event, rows[board_id]) for board_id, event in events]
 
     async def _rows(self, board: Board, events: Sequence[tuple[int, StoredEvent]]) -> dict[tuple[int, str], Row]:
         """What the users have now, in the periods that go on."""
@@ -223,39 +135,19 @@ class Publisher:
 
     # Period ends
 
-    async def _tell_periods(self, failures: dict[str, str]) -> Counter[str]:
-        told: Counter[str] = Counter()
-        after = 0
-        while periods := await self._streams.unpublished_periods(after, AT_ONCE):
-            for board_id, period in periods:
-                board = await self._board(board_id)
-                if self._may_hear_of_periods(board):
-                    rewards, failed = await self._publish_period(board, period)
-                    told[REWARD_GRANTED] += rewards
-                    told[PERIOD_FROZEN] += not failed
-                    failures |= failed
-            after = periods[-1][1].id
-        return told
-
-    def _may_hear_of_periods(self, board: Board) -> bool:
-        topics = (self._topics.rewards(board.pod_id), self._topics.period_ends(board.pod_id))
-        return all(self._pauses.is_over(topic) for topic in topics)
-
-    async def _publish_period(self, board: Board, period: Period) -> tuple[int, dict[str, str]]:
-        """Its rewards first: who hears of the end has heard of them. Gives how many, and why that was not all."""
+    async def _publish_period(self, board: Board, period: Period) -> int:
+        """Its rewards first: who hears of the end has heard of them."""
         told = 0
         if has_begun(board, period):
             after = (0, "")
             while grants := await self._ledger.seasons.grants_of_period(period.id, after, AT_ONCE):
                 after = (grants[-1].place, grants[-1].reward)
-                letters = [self._reward(board, period, grant) for grant in await self._new(period, grants)]
-                if failed := await self._send(REWARD_GRANTED, letters):
-                    return told, failed
-                told += len(letters)
-            if failed := await self._send(PERIOD_FROZEN, [self._end(board, period)]):
-                return told, failed
+                new = await self._new(period, grants)
+                await self._send(REWARD_GRANTED, [self._reward(board, period, grant) for grant in new])
+                told += len(new)
+            await self._send(PERIOD_FROZEN, [self._end(board, period)])
         await self._streams.period_published(period.id)
-        return told, {}
+        return told
 
     async def _new(self, period: Period, grants: list[Grant]) -> list[Grant]:
         """Without those that were told when the final ranks that this period sets right were made."""

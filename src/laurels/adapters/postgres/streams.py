@@ -7,7 +7,7 @@ from laurels.adapters.postgres.registry import need_pod
 from laurels.adapters.postgres.scores import LAST_SEQ, read_events
 from laurels.adapters.postgres.scores import SQL as SCORES
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import OWED, PUBLISHED, read_period, read_schema, schema_values
+from laurels.adapters.sql_ledger import PUBLISHED, read_period, read_schema, schema_values
 from laurels.core.schemas import Schema, SchemaState
 from laurels.core.windows import Period
 from laurels.ports import Replay, StoredEvent
@@ -68,7 +68,6 @@ class PostgresStreams:
             cursor = f"{oldest - 1}.{LAST_SEQ}"
             await connection.execute(SQL["note_published"] if found else SQL["note_begun"], PUBLISHED, cursor)
             await connection.execute(SQL["publish_no_past"])
-            await connection.execute(SQL["owe_nobody"], OWED)
             return cursor
 
         return await self._pool.write(begin, repeat=True)
@@ -83,19 +82,8 @@ class PostgresStreams:
     async def note_published(self, cursor: str) -> None:
         await self._pool.write(lambda c: c.execute(SQL["note_published"], PUBLISHED, cursor), repeat=True, statements=1)
 
-    async def owed(self) -> dict[str, str]:
-        found = await self._pool.read(lambda c: c.fetch(SQL["owed"], OWED))
-        return {str(pod_id): str(cursor) for pod_id, cursor in found}
-
-    async def owe(self, pod_id: str, cursor: str | None) -> None:
-        name = OWED + pod_id
-        if cursor is None:
-            await self._pool.write(lambda c: c.execute(SQL["owe_nothing"], name), repeat=True, statements=1)
-        else:
-            await self._pool.write(lambda c: c.execute(SQL["note_published"], name, cursor), repeat=True, statements=1)
-
-    async def unpublished_periods(self, after: int, limit: int) -> list[tuple[int, Period]]:
-        found = await self._pool.read(lambda c: c.fetch(SQL["unpublished_periods"], after, limit))
+    async def unpublished_periods(self, limit: int) -> list[tuple[int, Period]]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["unpublished_periods"], limit))
         return [(board_id, read_period(columns)) for board_id, *columns in found]
 
     async def period_published(self, period_id: int) -> None:

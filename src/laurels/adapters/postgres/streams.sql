@@ -42,18 +42,9 @@ SELECT xact, board_id, seq, event_id, user_id, score, at, received_at, false, me
 WHERE (xact, seq) > ($1, $2) AND xact < pg_snapshot_xmin(pg_current_snapshot())::text::bigint AND voided_by IS NULL
 ORDER BY xact, seq LIMIT $3;
 
--- name: owed
-SELECT substr(name, length($1) + 1), value FROM facts WHERE starts_with(name, $1);
-
--- name: owe_nobody
-DELETE FROM facts WHERE starts_with(name, $1);
-
--- name: owe_nothing
-DELETE FROM facts WHERE name = $1;
-
 -- name: unpublished_periods
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
-WHERE frozen_at IS NOT NULL AND NOT published AND id > $1 ORDER BY id LIMIT $2;
+WHERE frozen_at IS NOT NULL AND NOT published ORDER BY id LIMIT $1;
 
 -- name: period_published
 UPDATE periods SET published = true WHERE id = $1;

@@ -9,7 +9,7 @@ import asyncpg
 from laurels.adapters.postgres.pool import SCAN_TIMEOUT_S, Connection
 from laurels.adapters.postgres.scores import SQL as SCORES
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import OWED, PUBLISHED, Stretch
+from laurels.adapters.sql_ledger import PUBLISHED, Stretch
 from laurels.core.scores import Rule, exact_text
 from laurels.errors import Invalid
 
@@ -97,7 +97,6 @@ async def _go_on(connection: Connection, told: _Translation) -> None:
     await connection.execute(SQL["go_on_counting"], told.counters["version"])
     await connection.execute(SQL["set_registry"], told.counters["registry"] + 1)
     await connection.execute(SQL["insert_fact"], "sender", told.facts["ledger_id"])
-    for name, cursor in told.facts.items():
-        if name == PUBLISHED or name.startswith(OWED):
-            # Here it is a transaction and an event.
-            await connection.execute(SQL["insert_fact"], name, f"{BEFORE_ALL}.{cursor}")
+    if PUBLISHED in told.facts:
+        # Here a cursor is a transaction and an event.
+        await connection.execute(SQL["insert_fact"], PUBLISHED, f"{BEFORE_ALL}.{told.facts[PUBLISHED]}")

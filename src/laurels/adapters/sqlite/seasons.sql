@@ -105,7 +105,7 @@ DELETE FROM events WHERE seq = ?;
 -- name: publish_what_follows
 -- When the last events are pruned, their numbers are given again.
 UPDATE facts SET value = CAST(min(CAST(value AS INTEGER), (SELECT coalesce(max(seq), 0) FROM events)) AS TEXT)
-WHERE name = 'published_events' OR name GLOB 'published_events/*';
+WHERE name = 'published_events';
 
 -- name: find_base
 SELECT score, achieved_at, total, moved FROM bases WHERE period_id = ? AND user_id = ?;

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import OWED, PUBLISHED, read_period, read_schema, schema_values
+from laurels.adapters.sql_ledger import PUBLISHED, read_period, read_schema, schema_values
 from laurels.adapters.sqlite.registry import need_pod
 from laurels.adapters.sqlite.scores import SQL as SCORES
 from laurels.adapters.sqlite.scores import read_events
@@ -82,19 +82,8 @@ class SqliteStreams:
     async def note_published(self, cursor: str) -> None:
         await self._threads.write(lambda c: c.execute(SQL["note_published"], (int(cursor),)))
 
-    async def owed(self) -> dict[str, str]:
-        found = await self._threads.read(lambda c: c.execute(SQL["owed"], (OWED, OWED)).fetchall())
-        return dict(found)
-
-    async def owe(self, pod_id: str, cursor: str | None) -> None:
-        name = OWED + pod_id
-        if cursor is None:
-            await self._threads.write(lambda c: c.execute(SQL["owe_nothing"], (name,)))
-        else:
-            await self._threads.write(lambda c: c.execute(SEASONS["put_fact"], (name, cursor)))
-
-    async def unpublished_periods(self, after: int, limit: int) -> list[tuple[int, Period]]:
-        found = await self._threads.read(lambda c: c.execute(SQL["unpublished_periods"], (after, limit)).fetchall())
+    async def unpublished_periods(self, limit: int) -> list[tuple[int, Period]]:
+        found = await self._threads.read(lambda c: c.execute(SQL["unpublished_periods"], (limit,)).fetchall())
         return [(board_id, read_period(columns)) for board_id, *columns in found]
 
     async def period_published(self, period_id: int) -> None:

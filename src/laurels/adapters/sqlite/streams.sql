@@ -35,15 +35,9 @@ INSERT INTO facts (name, value)
 VALUES ('published_events', CAST(min(?, (SELECT coalesce(max(seq), 0) FROM events)) AS TEXT))
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
--- name: owed
-SELECT substr(name, length(?) + 1), value FROM facts WHERE name GLOB ? || '*';
-
--- name: owe_nothing
-DELETE FROM facts WHERE name = ?;
-
 -- name: unpublished_periods
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
-WHERE frozen_at IS NOT NULL AND published = 0 AND id > ? ORDER BY id LIMIT ?;
+WHERE frozen_at IS NOT NULL AND published = 0 ORDER BY id LIMIT ?;
 
 -- name: period_published
 UPDATE periods SET published = 1 WHERE id = ?;
