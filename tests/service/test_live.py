@@ -115,6 +115,33 @@ def test_who_comes_sees_what_there_is_now_and_others_hear_once_a_tick(stage: Sta
     play(stage, work, live_tick_ms=1000)
 
 
+def test_a_read_that_fails_is_one_for_all_who_come(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels)
+        await submit(laurels, ("ada", 5))
+        first = await laurels.live.subscribe(anybody(), [top(laurels)], None)
+        assert [users(frame) for frame in first.take()] == [[(0, "ada")]]
+        reads = 0
+
+        async def fails(*_: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            await asyncio.sleep(0.1)
+            raise Unavailable("ledger_unavailable", "It does not answer.")
+
+        monkeypatch.setattr(laurels.live.reader, "read", fails)
+        # What is shown to one is shown to all; what nobody has seen yet can't be shown.
+        coming = (laurels.live.subscribe(anybody(), [top(laurels)], None) for _ in range(50))
+        assert [users(frame) for each in await asyncio.gather(*coming) for frame in each.take()] == [[(0, "ada")]] * 50
+        others = (laurels.live.subscribe(anybody(), [top(laurels, 3)], None) for _ in range(50))
+        refused = await asyncio.gather(*others, return_exceptions=True)
+        assert {getattr(each, "code", None) for each in refused} == {"ledger_unavailable"}
+        # Some of them by the regular looks.
+        assert reads < 20
+
+    play(stage, work)
+
+
 def test_who_is_refused_leaves_nothing_behind(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, segments=(GLOBAL,))

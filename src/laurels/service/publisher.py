@@ -76,15 +76,16 @@ class Publisher:
 
     async def _send(self, kind: str, letters: Sequence[Outgoing]) -> None:
         """All of them. What was taken when others were not is not sent again the next time."""
+        self._taken &= {letter.value for letter in letters}
         left = [letter for letter in letters if letter.value not in self._taken]
         answers = await self._broker.send(left)
-        failed = [answer.reason for answer in answers if answer is not None]
+        failed = [f"{letter.topic}: {answer.reason}" for letter, answer in zip(left, answers, strict=True) if answer]
         self._taken |= {letter.value for letter, answer in zip(left, answers, strict=True) if answer is None}
         if failed:
             # The next try is soon, then less and less so.
             self._wait_until = time.monotonic() + self._wait_s
             self._wait_s = min(LAST_WAIT_S, 2 * self._wait_s)
-            raise Unavailable("kafka_unavailable", f"{len(failed)} messages could not be published: {failed[0]}")
+            raise Unavailable("kafka_unavailable", f"{len(failed)} messages could not be published to {failed[0]}")
         self._taken = set()
         self._wait_s = FIRST_WAIT_S
         PUBLISHED.labels(kind).inc(len(letters))

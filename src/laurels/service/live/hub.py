@@ -1,9 +1,9 @@
 """Shows boards as they change to all who look, from this server's own reads.
 
 Each board that is looked at has a watch. It looks when the feed says that a ranking changed, and now and then without
-that, for hints may be lost; and not again before the next tick. Nothing is queued for anybody: a subscriber takes what
-leads from the frame it had to the present one, when it can take it. So one who is slow skips ahead, and one who takes
-nothing at all is cut off.
+that, for hints may be lost; and not again before the next tick. It also looks when somebody comes, who may have seen
+more on another server. Nothing is queued for anybody: a subscriber takes what leads from the frame it had to the
+present one, when it can take it. So one who is slow skips ahead, and one who takes nothing at all is cut off.
 """
 
 import asyncio
@@ -25,6 +25,8 @@ log = structlog.get_logger()
 
 # What nobody told of is seen within this time.
 LOOK_S = 0.5
+# However long a tick is, who comes does not wait longer.
+FIRST_LOOK_S = 1.0
 SWEEP_S = 1.0
 HEARTBEAT_S = 15.0
 # One who takes nothing for so long is cut off.
@@ -77,7 +79,8 @@ class LiveHub:
         try:
             # All are entered before any is read: they count from now on.
             watched = [self._watch(look).enter(look, subscription) for look in looks]
-            subscription.begin([await each.first_look() for each in watched], after)
+            coming = time.monotonic()
+            subscription.begin(await asyncio.gather(*(each.first_look(coming) for each in watched)), after)
         except BaseException:
             self.leave(subscription)
             raise
@@ -198,43 +201,51 @@ class _Viewed:
         self.task: asyncio.Task[None] | None = None
         self._mark: Hashable | None = None
         self._reading = asyncio.Lock()
-        # When the last read began that went well, and when those who look were last told something.
+        # When the last read began, and why it failed, if it did.
         self._read_at = -math.inf
-        self._told_at = -math.inf
+        self._failure: LaurelsError | None = None
 
-    async def first_look(self) -> View:
+    async def first_look(self, coming: float) -> View:
         """As it is now: who comes from another server must not see less than they saw there."""
         try:
-            await self.refresh(time.monotonic())
+            await self.refresh(coming)
         except LaurelsError as error:
             # As for those who look at it already: what was shown stays until it can be read again.
-            if self.view is None or not error.retryable:
+            if self._mark is None or not error.retryable:
                 raise
         assert self.view is not None, "a read gives a view or raises"
         return self.view
 
     async def refresh(self, since: float = math.inf) -> None:
-        """Read it again, unless somebody else began to do so after `since`. No two frames come within a tick."""
+        """Read it again, unless somebody else began to do so after `since`; in no case twice within a tick."""
         async with self._reading:
-            if self._read_at >= since:
-                return
-            await asyncio.sleep(max(0.0, self._told_at + self._hub.tick_s - time.monotonic()))
-            began = time.monotonic()
-            before = self.view
+            if self._read_at < since:
+                await asyncio.sleep(self._read_at + min(self._hub.tick_s, FIRST_LOOK_S) - time.monotonic())
+                await self._read()
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+
+    async def _read(self) -> None:
+        began = time.monotonic()
+        before = self.view
+        read, self._failure = None, None
+        try:
             read = await self._hub.reader.read(
                 self.look, self._mark if before else None, before.state if before else None
             )
-            self._read_at = began
-            if read is None:
-                return
-            self._mark, state = read
-            if self.view is None:
-                self.view = View(self.look, state)
-            elif self.view.advance(state):
-                self._told_at = time.monotonic()
-                LIVE_FRAMES.inc()
-                for subscription in self.subscriptions:
-                    subscription.wake()
+        except LaurelsError as error:
+            # So it is for all who wait for it.
+            self._failure = error
+        self._read_at = began
+        if read is None:
+            return
+        self._mark, state = read
+        if self.view is None:
+            self.view = View(self.look, state)
+        elif self.view.advance(state):
+            LIVE_FRAMES.inc()
+            for subscription in self.subscriptions:
+                subscription.wake()
 
 
 class _Watch:
