@@ -34,6 +34,6 @@ export function face(entry) {
   let hue = 0;
   for (const letter of entry.userId) hue = (hue * 31 + letter.codePointAt(0)) % 360;
   const element = h("span", { class: "face", "aria-hidden": "true" }, (letters[0] ?? [...name(entry)][0] ?? "?").toUpperCase());
-  element.style.setProperty("--hue", hue);
+  element.style.setProperty("--hue", (hue * 137) % 360);
   return element;
 }
