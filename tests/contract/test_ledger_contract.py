@@ -1,8 +1,7 @@
-"""What every Ledger must do: a state machine against a plain model, and the promises that a model can't show."""
+"""What every Ledger must do: a state machine against a plain model. What that can't show is in test_ledger_calls.py."""
 
 import asyncio
 import itertools
-import random
 import tempfile
 from collections.abc import Awaitable
 from pathlib import Path
@@ -19,22 +18,18 @@ from laurels.core.board import Board, Guest, Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.people import Hidden, ProfileChange
 from laurels.core.scores import Rule
-from laurels.errors import Conflict, NotFound, Unavailable
+from laurels.errors import NotFound
 from laurels.ports import (
     Act,
-    BoardChange,
-    Key,
     Ledger,
-    Pod,
     Ranks,
     Record,
     Recorded,
-    Role,
     Row,
     StoredAct,
     Touched,
 )
-from support.ledgers import Opening, new_board, new_event, open_postgres, open_sqlite, with_ledger
+from support.ledgers import new_board, new_event, open_postgres, open_sqlite
 from support.model import ModelBoard, ModelPerson
 
 T = TypeVar("T")
@@ -418,120 +413,3 @@ class PostgresLedgerMachine(LedgerMachine):
 
 TestPostgresLedger = PostgresLedgerMachine.TestCase
 TestPostgresLedger.settings = settings(max_examples=40, stateful_step_count=20)
-
-
-@pytest.fixture(params=[open_sqlite, open_postgres], ids=["sqlite", "postgres"])
-def opening(request: pytest.FixtureRequest) -> Opening:
-    return request.param  # type: ignore[no-any-return]
-
-
-def test_the_same_events_in_any_order_and_number_give_the_same_rows(tmp_path: Path, opening: Opening) -> None:
-    """Every rule and order: shuffled, split into batches and repeated at random, the rows are the same."""
-    rng = random.Random(20)
-    events = [
-        (f"e{number}", rng.choice(USERS), rng.choice([0.1, 0.2, 0.3, 1.0, -1.0, 1e16, 0.0]), rng.randrange(9))
-        for number in range(60)
-    ]
-
-    async def rows_after(ledger: Ledger, rule: Rule, order: Order, sent: list[tuple[str, str, float, int]]) -> Any:
-        board = await new_board(ledger, rule=rule, order=order)
-        while sent:
-            size = rng.randrange(1, 15)
-            await ledger.record([new_event(board, *each) for each in sent[:size]])
-            sent = sent[size:]
-        return [(row.user_id, row.standing) async for chunk in ledger.rows(board.periods[0].id) for row in chunk]
-
-    async def compare(ledger: Ledger) -> None:
-        for kind in Rule:
-            for order in Order:
-                expected = await rows_after(ledger, kind, order, events)
-                for _ in range(5):
-                    sent = events + rng.choices(events, k=40)
-                    rng.shuffle(sent)
-                    assert await rows_after(ledger, kind, order, sent) == expected
-
-    with_ledger(opening, tmp_path, compare)
-
-
-def test_an_event_without_its_own_time_can_be_repeated_at_another(tmp_path: Path, opening: Opening) -> None:
-    async def repeat(ledger: Ledger) -> list[Recorded]:
-        board = await new_board(ledger)
-        events = [
-            new_event(board, "e", "ada", 1.0, 10, stamped=True),
-            new_event(board, "e", "ada", 1.0, 99, stamped=True),
-            new_event(board, "e", "ada", 1.0, 10, stamped=False),
-            new_event(board, "e", "ada", 1.0, 11, stamped=False),
-            new_event(board, "e", "ada", 1.0, 10, stamped=True, metadata='{"a":1}'),
-        ]
-        return [record.outcome for record in await ledger.record(events)]
-
-    outcomes = with_ledger(opening, tmp_path, repeat)
-    assert outcomes == [Recorded.ACCEPTED, *[Recorded.DUPLICATE] * 2, *[Recorded.CONFLICT] * 2]
-
-
-def test_a_batch_is_all_or_nothing(tmp_path: Path, opening: Opening) -> None:
-    async def fail(ledger: Ledger) -> int:
-        board = await new_board(ledger)
-        good = new_event(board, "good", "ada", 1.0, 0)
-        bad = new_event(board, "bad", "ada", float("nan"), 0)  # refused by both
-        with pytest.raises(Unavailable):
-            await ledger.record([good, bad])
-        assert [row async for chunk in ledger.rows(board.periods[0].id) for row in chunk] == []
-        return await ledger.count_events()
-
-    assert with_ledger(opening, tmp_path, fail) == 0
-
-
-def test_users_are_found_by_how_their_name_begins(tmp_path: Path, opening: Opening) -> None:
-    names = {"u1": "Ada", "u2": "adaLovelace", "u3": "Ad", "u4": "Éva", "u5": "김민아", "u6": "\uff21\uff24\uff21"}
-
-    async def find(ledger: Ledger) -> None:
-        await ledger.create_pod(Pod("other", "Other", 0))
-        changes = [ProfileChange(user_id, display_name=name) for user_id, name in names.items()]
-        await ledger.people.change_profiles("pod", changes, 0)
-        await ledger.people.change_profiles("other", [ProfileChange("u9", display_name="Ada")], 0)
-        people = ledger.people
-        assert await people.users_named("pod", "ADA", 10) == ["u1", "u6", "u2"]
-        assert await people.users_named("pod", "ad", 2) == ["u3", "u1"]
-        assert await people.users_named("pod", "e\u0301V", 10) == ["u4"]
-        assert await people.users_named("pod", "김", 10) == ["u5"]
-        assert await people.users_named("pod", "%", 10) == []
-        await people.change_profiles(
-            "pod", [ProfileChange("u1", display_name="Bo"), ProfileChange("u2", display_name=None)], 0
-        )
-        assert await people.users_named("pod", "ada", 10) == ["u6"]
-        assert await people.users_named("pod", "b", 10) == ["u1"]
-
-    with_ledger(opening, tmp_path, find)
-
-
-def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path, opening: Opening) -> None:
-    async def store(ledger: Ledger) -> Any:
-        board = await new_board(
-            ledger, metadata={"a": [1, None]}, capacity=5, min_score=-1.5, public=True, ties="shared"
-        )
-        changed = await ledger.update_board(BoardChange(board))
-        assert changed.revision == board.revision + 1
-        with pytest.raises(Conflict):
-            await ledger.update_board(BoardChange(board))
-        with pytest.raises(Conflict):
-            await ledger.create_board(board, ())
-        key = Key("k1", "pod", Role.CLIENT, None, b"digest", 5)
-        await ledger.create_key(key)
-        await ledger.create_key(Key("k2", "pod", Role.SERVER, "x", b"digest", 6))
-        with pytest.raises(Conflict):
-            await ledger.create_key(key)
-        with pytest.raises(NotFound):
-            await ledger.create_key(Key("k3", "nobody", Role.SERVER, "x", b"digest", 6))
-        assert await ledger.revoke_key("k2")
-        assert not await ledger.revoke_key("k2")
-        with pytest.raises(Conflict):
-            await ledger.create_pod(Pod("pod", "Another name", 1))
-        return changed, key
-
-    changed, key = with_ledger(opening, tmp_path, store)
-
-    async def read(ledger: Ledger) -> Any:
-        return await ledger.boards(), await ledger.keys(), await ledger.pods()
-
-    assert with_ledger(opening, tmp_path, read) == ([changed], [key], [Pod("pod", "Pod", 0)])

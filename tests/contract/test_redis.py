@@ -1,9 +1,9 @@
-"""What an index on Redis owes beyond the contract: every way to reach it, failovers, moved slots, and the feed."""
+"""What an index on Redis owes beyond the contract: every way to reach it, failovers and moved slots."""
 
 import asyncio
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,14 @@ import pytest
 import redis
 from msgspec.structs import replace
 
-from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
+from laurels.adapters.redis import RedisConnection, RedisIndex, parse_redis_url
 from laurels.adapters.redis.urls import RedisUrl
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Standing
 from laurels.errors import Invalid, Unavailable
 from laurels.ports import Row, Standby
+from support.rankings import RANKING, chunks, fill, make_rows
 from support.running import free_port
 from support.stores import (
     HOST,
@@ -32,26 +33,11 @@ from support.stores import (
 )
 from support.waiting import until, until_so
 
-RANKING = Ranking(1, "global", Order.DESC, Ties.EARLIEST, None)
-
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with temporary_folder() as made:
         yield made
-
-
-def make_rows(count: int, version: int = 1) -> list[Row]:
-    return [Row(1, f"u{number}", Standing(float(number), 0), version) for number in range(count)]
-
-
-async def chunks(rows: list[Row]) -> AsyncIterator[list[Row]]:
-    yield rows
-
-
-async def fill(index: RedisIndex, count: int = 10) -> None:
-    await index.load(RANKING, chunks(make_rows(count)), "5")
-    assert await index.count(RANKING) == count
 
 
 def use(url: str, timeout_ms: int = 10_000) -> RedisIndex:
@@ -405,58 +391,3 @@ def migrate(cluster: RedisClusterServers, source: RedisServer, target: RedisServ
         time.sleep(0.05)
     for node in cluster.masters():
         node.call("CLUSTER", "SETSLOT", slot, "NODE", target_id)
-
-
-# The feed
-
-
-@pytest.mark.parametrize("kind", ["redis", "cluster"])
-def test_the_feed_tells_every_server_and_notices_what_it_missed(kind: str) -> None:
-    store = shared_redis() if kind == "redis" else shared_cluster()
-
-    async def run() -> None:
-        ledger_id = f"feed-{time.time_ns()}"
-        connections = [RedisConnection(parse_redis_url(store.url), 10_000) for _ in range(2)]
-        feeds = [RedisFeed(connection) for connection in connections]
-        index = RedisIndex(connections[0])
-        await index.open(ledger_id)
-        heard: list[list[str | None]] = [[], []]
-        changed: list[str | None] = []
-        for feed, list_of in zip(feeds, heard, strict=True):
-            await feed.open(ledger_id)
-            feed.subscribe("registry", list_of.append)
-        end = feeds[1].subscribe("ranking/1", changed.append)
-        # Of very many channels some are neighbours on a shard, in slots of their own.
-        others: list[str | None] = []
-        for number in range(2, 30):
-            feeds[1].subscribe(f"ranking/{number}", others.append)
-        # To begin with, something may have been missed.
-        await until_so(
-            lambda: heard == [[None], [None]] and changed == [None] and others == [None] * 28, "what is told"
-        )
-        await feeds[0].publish("registry", "hello")
-        await until_so(lambda: heard == [[None, "hello"], [None, "hello"]], "what is told")
-        await fill(index)
-        await index.apply(RANKING, make_rows(2, version=3), RankStyle.ORDINAL)
-        await until_so(lambda: len(changed) == 3, "what is told")
-        revision = await index.revision(RANKING)
-        assert isinstance(revision, bytes)
-        assert changed[-1] == revision.decode()
-        nodes = [store] if isinstance(store, RedisServer) else store.nodes
-        for node in nodes:
-            node.call("CLIENT", "KILL", "TYPE", "pubsub")
-        await until_so(lambda: heard[0][-1] is None and heard[1][-1] is None and changed[-1] is None, "what is told")
-        await feeds[1].publish("registry", "again")
-        await until_so(lambda: heard[0][-1] == heard[1][-1] == "again", "what is told")
-        end()
-        before = len(changed)
-        await asyncio.sleep(0.5)
-        await index.apply(RANKING, make_rows(2, version=4), RankStyle.ORDINAL)
-        await asyncio.sleep(0.3)
-        assert len(changed) == before
-        for feed in feeds:
-            await feed.close()
-        for connection in connections:
-            await connection.close()
-
-    asyncio.run(run())
