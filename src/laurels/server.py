@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import structlog
 import uvicorn
@@ -25,11 +25,15 @@ log = structlog.get_logger()
 GRACE_S = 30
 RETRY_S = 0.5
 TELL_EVERY_S = 10
+# Probes want an answer after this long, also from one that can't serve yet.
+HOLD_BACK_S = 10
 BACKLOG = 2048
 
 
 class Server:
-    """`ready` is called once everything is loaded; until then reads and writes are answered with 503."""
+    """`ready` is called once everything is loaded; until then reads and writes are answered with 503. On a socket that
+    others answer on as well, it is left to them meanwhile.
+    """
 
     def __init__(
         self,
@@ -42,18 +46,19 @@ class Server:
     ) -> None:
         self._laurels, self._announce = build_laurels(settings, admin_key)
         self._is_shared = settings.is_shared
+        self._hold_back_s = 0 if settings.fd is None else HOLD_BACK_S
         self._progress = progress
         self._ready = ready
         self._uvicorn = _QuietServer(
             uvicorn.Config(
-                build_app(self._laurels, self._lifespan, probes_only=probes_only),
+                build_app(self._laurels, probes_only=probes_only),
                 loop="uvloop",
                 http=BoundedProtocol,
                 ws=BoundedSocket,
                 ws_max_size=SOCKET_MESSAGE_BYTES,
                 # A frame is encoded once for all, which compressing it for each would undo.
                 ws_per_message_deflate=False,
-                lifespan="on",
+                lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -61,6 +66,7 @@ class Server:
                 timeout_graceful_shutdown=GRACE_S,
             )
         )
+        self._may_answer = asyncio.Event()
         self.address = ""
         self.migrations: list[str] = []
         self.error: BaseException | None = None
@@ -73,11 +79,22 @@ class Server:
             if not self._is_shared:
                 self.migrations = await self._laurels.open()
             self._announce(address)
-            await self._uvicorn.serve(sockets=[listening])
+            await self._load_and_answer(listening)
         finally:
             await self._laurels.close()
         if self.error is not None:
             raise self.error
+
+    async def _load_and_answer(self, listening: socket.socket) -> None:
+        loading = asyncio.create_task(self._load(), name="load")
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._may_answer.wait(), self._hold_back_s)
+            await self._uvicorn.serve(sockets=[listening])
+        finally:
+            loading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await loading
 
     async def _open_shared(self) -> list[str]:
         """A shared ledger may come later than its servers, which answer 503 until then."""
@@ -99,20 +116,12 @@ class Server:
         # Who is cut off then is no fault, and uvicorn would tell of each with a traceback.
         logging.getLogger("uvicorn.error").disabled = self._uvicorn.force_exit
         self._uvicorn.should_exit = True
+        self._may_answer.set()
         self._laurels.live.end(Unavailable("stopping", "The server is shutting down."))
 
     def stop_on_signals(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
-
-    @contextlib.asynccontextmanager
-    async def _lifespan(self, app: object) -> AsyncIterator[None]:
-        del app
-        loading = asyncio.create_task(self._load(), name="load")
-        yield
-        loading.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await loading
 
     async def _load(self) -> None:
         try:
@@ -125,6 +134,7 @@ class Server:
             self.stop()
         else:
             settle_memory()
+            self._may_answer.set()
             self._ready()
 
 

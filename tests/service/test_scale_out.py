@@ -1,9 +1,7 @@
 """Several servers on the same stores: exact under contention, in step with each other, steady when a store is gone."""
 
 import json
-import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from support.model import ModelBoard
@@ -298,24 +295,6 @@ def test_verify_and_rebuild_work_while_scores_come_in(deployment: Deployment, cl
     assert verify(server)["differences"] == 0
 
 
-def test_workers_share_a_socket_and_are_started_again(deployment: Deployment) -> None:
-    with RunningServer(deployment.folder / "workers", workers="3", **deployment.settings) as server:
-        pids = children(server.pid)
-        assert len(pids) == 3
-        with server.client() as client:
-            scores = [client.put("/api/v1/leaderboards/default/users/w", json={"score": 1}) for _ in range(30)]
-            assert {answer.status_code for answer in scores} == {200}
-        os.kill(pids[0], signal.SIGKILL)
-        until_equal(lambda: len([pid for pid in children(server.pid) if pid not in pids]), 1, 10)
-        server.wait_ready()
-        with server.client() as client:
-            metrics = client.get("/metrics").text
-            assert 'laurels_events_total{outcome="accepted"}' in metrics
-            assert client.get("/api/v1/leaderboards/default/users/w/rank").json()["score"] == 30
-        assert server.terminate() == 0
-    assert all(not is_alive(pid) for pid in pids)
-
-
 def test_a_server_that_starts_without_postgres_answers_and_waits(deployment: Deployment) -> None:
     server = RunningServer(deployment.folder / "early", **deployment.settings)
     deployment.postgres.kill()
@@ -382,11 +361,3 @@ def test_the_default_admin_key_and_address_are_checked_first(deployment: Deploym
     bad = laurels("serve", data_dir=deployment.folder / "bad", **(settings | {"index": "memory://"}))
     assert bad.returncode == 2
     assert "LAURELS_INDEX" in bad.stderr
-
-
-def children(pid: int) -> list[int]:
-    return [child.pid for child in psutil.Process(pid).children()]
-
-
-def is_alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -29,7 +29,7 @@ def call(method: str, path: str) -> httpx.Response:
     nothing: Any = None
 
     async def run() -> httpx.Response:
-        transport = httpx.ASGITransport(Application(nothing, addresses, None))
+        transport = httpx.ASGITransport(Application(nothing, addresses))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.request(method, path)
 

@@ -5,13 +5,10 @@ have a slash. A part may be empty: the id's own check then says what is wrong.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
-from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import structlog
 from starlette.requests import HTTPConnection, Request
-from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from laurels.errors import InternalError, LaurelsError, Malformed, NotFound, WrongMethod
@@ -24,26 +21,19 @@ from laurels.service.laurels import Laurels
 log = structlog.get_logger()
 
 Answerer = Callable[[Request], Awaitable[ASGIApp]]
-Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 
 
 class Application:
     """`laurels` and `pages` are what endpoints need; they find the application in the request."""
 
-    def __init__(
-        self, laurels: Laurels, addresses: Iterable[tuple[str, str, Answerer]], lifespan: Lifespan | None
-    ) -> None:
+    def __init__(self, laurels: Laurels, addresses: Iterable[tuple[str, str, Answerer]]) -> None:
         self.laurels = laurels
         self.pages = PageCache()
         self._root = _Node()
         for method, path, answerer in addresses:
             self._root.add(path.encode().split(b"/")[1:], method, answerer)
-        self._lifespan = Router(lifespan=lifespan)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._lifespan(scope, receive, send)
-            return
         scope["app"] = self
         if scope["type"] == "websocket":
             await serve_socket(scope, receive, send, lambda: self._open_live(scope))

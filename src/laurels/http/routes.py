@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 
 from laurels.core import limits
 from laurels.http import guards
-from laurels.http.application import Answerer, Application, Lifespan
+from laurels.http.application import Answerer, Application
 from laurels.http.call import Endpoint, Guard, Handler
 from laurels.http.docs_page import render_docs
 from laurels.http.handlers import (
@@ -161,12 +161,12 @@ ADDRESSES = [
 ]
 
 
-def build_app(laurels: Laurels, lifespan: Lifespan | None = None, *, probes_only: bool = False) -> ASGIApp:
+def build_app(laurels: Laurels, *, probes_only: bool = False) -> ASGIApp:
     """`probes_only`: whether it is alive and ready, and its metrics; nothing else."""
     served = [each for each in ADDRESSES if not probes_only or each.endpoint.guard is guards.anyone]
     calls = [(address.method, address.path, address.endpoint) for address in served]
     return Application(
-        laurels, calls if probes_only else [*calls, *_documents(build_openapi(ADDRESSES)), *web_addresses()], lifespan
+        laurels, calls if probes_only else [*calls, *_documents(build_openapi(ADDRESSES)), *web_addresses()]
     )
 
 

@@ -1,0 +1,95 @@
+"""Several worker processes on one socket: whoever asks meets one that can serve, if there is one."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import httpx
+import psutil
+import pytest
+
+from laurels.server import HOLD_BACK_S
+from support.running import RunningServer
+from support.shared import Deployment, deployed
+from support.waiting import until, until_equal
+
+WORKERS = 3
+SCORE = "/api/v1/leaderboards/default/users/w"
+
+
+@pytest.fixture(scope="module")
+def deployment() -> Iterator[Deployment]:
+    with deployed(0) as stores:
+        yield stores
+
+
+@pytest.fixture
+def server(deployment: Deployment) -> Iterator[RunningServer]:
+    with RunningServer(deployment.folder / "workers", workers=str(WORKERS), **deployment.settings) as running:
+        yield running
+
+
+def test_they_share_a_socket_and_are_started_again(server: RunningServer) -> None:
+    pids = children(server.pid)
+    assert len(pids) == WORKERS
+    with server.client() as client:
+        answers = [client.put(SCORE, json={"score": 1}) for _ in range(30)]
+        assert [answer.text for answer in answers if answer.status_code != 200] == []
+    os.kill(pids[0], signal.SIGKILL)
+    until_equal(lambda: len([pid for pid in children(server.pid) if pid not in pids]), 1)
+    with server.client() as client:
+        metrics = client.get("/metrics").text
+        assert 'laurels_events_total{outcome="accepted"}' in metrics
+    assert read(server).json()["score"] == 30
+    assert server.terminate() == 0
+    assert all(not is_alive(pid) for pid in pids)
+
+
+def test_one_that_cannot_serve_yet_leaves_the_socket_to_the_others(
+    deployment: Deployment, server: RunningServer
+) -> None:
+    """PostgreSQL is away, so that it can't start; the others read from Redis."""
+    with server.client() as client:
+        assert client.put(SCORE, json={"score": 1}).status_code == 200
+    old = children(server.pid)
+    deployment.postgres.kill()
+    try:
+        end = time.monotonic() + HOLD_BACK_S
+        os.kill(old[0], signal.SIGKILL)
+        until_equal(lambda: len([pid for pid in children(server.pid) if pid not in old]), 1)
+        answers = []
+        while time.monotonic() < end - 2:
+            answer = read(server)
+            answers += [answer.text] if time.monotonic() < end and answer.status_code != 200 else []
+        assert answers == []
+        # Alone, it answers that it can't serve, and probes that it is alive.
+        for pid in old[1:]:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: is_alive_at(server), "a worker that answers without PostgreSQL")
+        refused = httpx.get(server.url + "/readyz", timeout=30)
+        assert (refused.status_code, refused.json()["status"]) == (503, "not_ready")
+    finally:
+        deployment.postgres.start()
+    until_equal(lambda: httpx.get(server.url + "/readyz", timeout=30).status_code, 200)
+
+
+def read(server: RunningServer) -> httpx.Response:
+    """By a connection of its own: which worker accepts it, nobody knows."""
+    with server.client() as client:
+        return client.get(SCORE + "/rank")
+
+
+def is_alive_at(server: RunningServer) -> bool:
+    try:
+        return httpx.get(server.url + "/healthz", timeout=1).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def children(pid: int) -> list[int]:
+    return [child.pid for child in psutil.Process(pid).children()]
+
+
+def is_alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
