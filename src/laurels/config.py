@@ -59,6 +59,7 @@ SETTINGS = {
         Setting("workers", 1, "Server processes; more than one needs a shared index.", 1, 64),
         Setting("admin_key", None, "The admin key. Default: made at the first start, kept in <data-dir>/admin.key"),
         Setting("fd", None, "Listen on this socket that was inherited, not on host and port."),
+        Setting("parent", None, "Stop when the process with this id, which started this one, is gone."),
         Setting("log_level", "info", "debug, info, warning or error."),
         Setting("max_boards", 10_000, "How many boards a pod may have.", 1, 1_000_000),
         Setting("max_batch", 1000, "How many events share one transaction at most.", 1, 100_000),
@@ -104,6 +105,7 @@ class Settings:
     workers: int
     admin_key: str | None
     fd: int | None
+    parent: int | None
     log_level: str
     max_boards: int
     max_batch: int
@@ -156,7 +158,8 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] = os.
     for name in ("spool", "kafka_config"):
         values[name] = Path(values[name]) if values[name] else None
     values["kafka_topic_prefix"] = values["kafka_topic_prefix"] or ""
-    values["fd"] = int(values["fd"]) if values["fd"] else None
+    for name in ("fd", "parent"):
+        values[name] = int(values[name]) if values[name] else None
     values["ledger"] = values["ledger"] or f"sqlite:///{values['data_dir'] / LEDGER_FILE}"
     settings = Settings(**values)
     _check_together(settings)

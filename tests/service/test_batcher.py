@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.core.board import Board, Ranking, RankStyle
 from laurels.errors import LaurelsError, TooMany, Unavailable
+from laurels.http.routes import build_app
 from laurels.ports import Applied, Event, Record, Recorded, Row
 from laurels.service.laurels import Laurels
 from laurels.service.submit import Accepted, Submission
@@ -26,12 +28,17 @@ class GatedLedger(SqliteLedger):
         self.gate.set()
         self.batches: list[int] = []
         self.failing = False
+        self.unsure = False
+        # Only the batches with these numbers fail, once each.
+        self.failing_once: set[int] = set()
 
     async def record(self, events: Sequence[Event]) -> list[Record]:
         await self.gate.wait()
         self.batches.append(len(events))
-        if self.failing:
-            raise Unavailable("ledger_unavailable", "The disk is full.")
+        if self.failing or len(self.batches) in self.failing_once:
+            error = Unavailable("ledger_unavailable", "The disk is full.")
+            error.outcome_unknown = self.unsure
+            raise error
         return await super().record(events)
 
 
@@ -119,6 +126,48 @@ def test_a_failed_commit_tells_its_senders_and_the_next_one_works(tmp_path: Path
             assert [answer.code for answer in answers if isinstance(answer, LaurelsError)] == ["ledger_unavailable"] * 3
             ledger.failing = False
             assert (await laurels.submissions.submit(board, Submission("ada", 1))).score == 1
+
+    asyncio.run(run())
+
+
+def test_a_batch_is_answered_503_only_if_it_can_be_repeated_as_it_is(tmp_path: Path) -> None:
+    async def run() -> None:
+        ledger = GatedLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger, max_batch=2) as laurels:
+            transport = httpx.ASGITransport(build_app(laurels))
+            headers = {"Authorization": "Bearer admin"}
+            async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+                path = "/api/v1/leaderboards/default/scores"
+                unnamed = [{"userId": f"u{number}", "score": 1} for number in range(4)]
+                named = [item | {"eventId": item["userId"]} for item in unnamed]
+                # Nothing of it is stored.
+                ledger.failing = True
+                refused = await client.post(path, json={"scores": [*unnamed, {"userId": "bad"}]})
+                assert (refused.status_code, refused.json()["code"]) == (503, "ledger_unavailable")
+                assert refused.headers["Retry-After"] == "1"
+                ledger.failing = False
+                # A part of it is.
+                ledger.batches.clear()
+                ledger.failing_once = {2, 4}
+                partly = (await client.post(path, json={"scores": unnamed})).json()["results"]
+                assert [result["status"] for result in partly] == ["accepted", "accepted", "refused", "refused"]
+                assert [result["problem"]["retryable"] for result in partly[2:]] == [True, True]
+                again = [item | {"eventId": result["eventId"]} for item, result in zip(unnamed, partly, strict=True)]
+                # With their ids, all of it may be repeated, and counts once.
+                refused = await client.post(path, json={"scores": again})
+                assert (refused.status_code, refused.json()["code"]) == (503, "ledger_unavailable")
+                repeated = (await client.post(path, json={"scores": again})).json()["results"]
+                assert [result["status"] for result in repeated] == ["duplicate", "duplicate", "accepted", "accepted"]
+                # One that may be stored, and has no id, is told which it has.
+                ledger.batches.clear()
+                ledger.failing_once = {1, 3}
+                ledger.unsure = True
+                unsure = (await client.post(path, json={"scores": unnamed[:1]})).json()["results"]
+                assert (unsure[0]["problem"]["code"], len(unsure[0]["eventId"])) == ("write_timeout", 32)
+                accepted = await client.post(path, json={"scores": named[:1]})
+                assert accepted.json()["results"][0]["score"] == 2
+                refused = await client.post(path, json={"scores": named[:1]})
+                assert (refused.status_code, refused.json()["code"]) == (503, "write_timeout")
 
     asyncio.run(run())
 

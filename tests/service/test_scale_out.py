@@ -206,6 +206,9 @@ def test_without_postgres_reads_go_on_and_writes_are_refused(
         refused = client.put(board + "/users/ada", json={"score": 6, "eventId": "r2"})
         assert (refused.status_code, refused.json()["code"]) == (503, "ledger_unavailable")
         assert refused.headers["Retry-After"] == "1"
+        for item in ({"userId": "bob", "score": 6}, {"userId": "bob", "score": 6, "eventId": "r3"}):
+            refused = client.post(board + "/scores", json={"scores": [item]})
+            assert (refused.status_code, refused.json()["code"]) == (503, "ledger_unavailable")
         answer = client.get(board + "/top")
         assert (answer.status_code, answer.json()["users"][0]["score"]) == (200, 5)
         assert client.get("/readyz").json()["status"] == "degraded"

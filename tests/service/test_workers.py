@@ -74,6 +74,14 @@ def test_one_that_cannot_serve_yet_leaves_the_socket_to_the_others(
     until_equal(lambda: httpx.get(server.url + "/readyz", timeout=30).status_code, 200)
 
 
+def test_one_whose_parent_died_before_it_could_look_stops(deployment: Deployment) -> None:
+    server = RunningServer(deployment.folder / "orphan", workers="2", **deployment.settings)
+    server.start(wait=False)
+    pids = until(lambda: [] if len(found := children(server.pid)) < 2 else found, "workers")
+    server.kill()
+    until_equal(lambda: [pid for pid in pids if is_alive(pid)], [])
+
+
 def read(server: RunningServer) -> httpx.Response:
     """By a connection of its own: which worker accepts it, nobody knows."""
     with server.client() as client:

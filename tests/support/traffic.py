@@ -193,14 +193,11 @@ class Writer(_Client):
             response = self.call("POST", f"/api/v1/leaderboards/{board.uuid}/scores", json=body)
             if response is not None and response.status_code in {200, 202}:
                 results = response.json()["results"]
-                # Part of a batch may have to be repeated.
                 if all(result["status"] != "refused" for result in results):
                     break
-                codes = {result["problem"]["code"] for result in results if result["status"] == "refused"}
-                if not all(result["problem"]["retryable"] for result in results if result["status"] == "refused"):
-                    self.traffic.problems.append(f"{self.name}: refused {codes}")
-                    return
-            elif response is not None and response.status_code not in {503, 429}:
+                self.traffic.problems.append(f"{self.name}: refused {results}")
+                return
+            if response is not None and response.status_code not in {503, 429}:
                 self.traffic.problems.append(f"{self.name}: {response.status_code} {response.text}")
                 return
             if self.traffic.stopping.is_set():

@@ -184,6 +184,12 @@ class Move:
         ]
         answer = await call(self._target, "POST", path + "/scores", json={"scores": items}, tries=PATIENT)
         for event, result in zip(events, answer["results"], strict=True):
+            # What comes after it (voids, bounds) counts on it.
+            if result["status"] == "spooled":
+                raise Unavailable(
+                    "ledger_unavailable",
+                    "The ledger there can't be reached. Repeat it when it can: nothing counts twice.",
+                )
             if result["status"] == "refused":
                 self.refused.append(
                     f"{path.rpartition('/')[2]}, event {event['eventId']}: {result['problem']['detail']}"

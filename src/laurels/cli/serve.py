@@ -114,7 +114,8 @@ async def _serve(settings: Settings) -> None:
 
         server = Server(settings, admin_key, advance, ready)
         server.stop_on_signals()
-        orphaned = asyncio.create_task(_stop_when_orphaned(server)) if settings.fd is not None else None
+        parent = settings.parent
+        orphaned = None if parent is None else asyncio.create_task(_stop_when_orphaned(server, parent))
         await server.serve(listening, address)
         if orphaned is not None:
             orphaned.cancel()
@@ -147,9 +148,8 @@ def _serve_with_workers(settings: Settings) -> int:
     return code
 
 
-async def _stop_when_orphaned(server: Server) -> None:
+async def _stop_when_orphaned(server: Server, parent: int) -> None:
     """Without the process that started it, nobody would stop it."""
-    parent = os.getppid()
     while os.getppid() == parent:  # noqa: ASYNC110 - nobody tells of it
         await asyncio.sleep(1)
     server.stop()

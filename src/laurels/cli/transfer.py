@@ -62,18 +62,19 @@ class Importer:
     def __init__(self, run_id: str, report: Callable[[str], None]) -> None:
         self._run_id = run_id
         self._report = report
-        self.accepted = self.duplicates = self.refused = 0
+        self.accepted = self.spooled = self.duplicates = self.refused = 0
         # How many did not count in a window, for their time is over there.
         self._late: Counter[str] = Counter()
 
     @property
     def done(self) -> int:
-        return self.accepted + self.duplicates + self.refused
+        return self.accepted + self.spooled + self.duplicates + self.refused
 
     @property
     def summary(self) -> str:
+        kept = f"{self.spooled} kept by the server until its ledger is back, " if self.spooled else ""
         late = "".join(f" {count} came too late for the window {window}." for window, count in self._late.items())
-        return f"{self.accepted} accepted, {self.duplicates} already there, {self.refused} refused.{late}"
+        return f"{self.accepted} accepted, {kept}{self.duplicates} already there, {self.refused} refused.{late}"
 
     def batches(self, stream: BinaryIO, file_format: Format) -> Iterator[Batch]:
         lines = _Lines(stream, self._refuse)
@@ -99,6 +100,8 @@ class Importer:
             if result["status"] == "accepted":
                 self.accepted += 1
                 self._late.update(result["lateWindows"])
+            elif result["status"] == "spooled":
+                self.spooled += 1
             elif result["status"] == "duplicate":
                 self.duplicates += 1
             else:

@@ -69,6 +69,8 @@ class Workers:
     async def _work(self, number: int, metrics_folder: str) -> int:
         environment = os.environ | environment_of(self._settings)
         environment |= {"LAURELS_FD": str(self._listening.fileno()), "PROMETHEUS_MULTIPROC_DIR": metrics_folder}
+        # It may be gone before the worker can look who that is.
+        environment |= {"LAURELS_PARENT": str(os.getpid())}
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

@@ -167,7 +167,9 @@ class Batcher:
         except Exception:
             # As in `_record`; here the events are stored.
             log.exception("rank_failed", events=len(events))
-            answers = repeat(Unavailable("internal", "The score was stored, its rank is not known. The log says why."))
+            failure = Unavailable("internal", "The score was stored, its rank is not known. The log says why.")
+            failure.outcome_unknown = True
+            answers = repeat(failure)
         for piece in pieces:
             if isinstance(records, Unavailable) and records.outcome_unknown:
                 piece.answer([_may_be_stored(piece, "The ledger was lost.")] * len(piece.events))
@@ -205,4 +207,7 @@ def _expire(pieces: list[_Piece], timeout_s: float) -> None:
 def _may_be_stored(piece: _Piece, why: str) -> Unavailable:
     ids = ", ".join(event.event_id for event in piece.events[:3])
     more = ", …" if len(piece.events) > 3 else ""
-    return Unavailable("write_timeout", f"{why} It may still be stored: repeat it with the same eventId ({ids}{more}).")
+    told = f"{why} It may still be stored: repeat it with the same eventId ({ids}{more})."
+    error = Unavailable("write_timeout", told)
+    error.outcome_unknown = True
+    return error

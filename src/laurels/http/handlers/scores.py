@@ -5,8 +5,9 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from laurels.core.ids import new_event_id
 from laurels.core.instants import to_datetime, to_us
-from laurels.errors import LaurelsError
+from laurels.errors import LaurelsError, Unavailable
 from laurels.http.answers import BatchAnswer, PeriodScore, ScoreAnswer, ScoreResult
 from laurels.http.call import Answered, Call
 from laurels.http.decode import decode_body
@@ -69,18 +70,25 @@ async def post_scores(call: Call[NoQuery, ScoreBatch]) -> Answered[BatchAnswer]:
 
     One result an item, in order; a bad item is refused and does not spoil the rest. With an `Idempotency-Key`, an
     item without an `eventId` gets one that follows from the key and its place in the list.
+
+    503: it can be repeated as it is. That is so if nothing of it was stored, or if every item has an `eventId`;
+    otherwise each item says whether, and with which `eventId`, to repeat it.
     """
     board = call.board
     key = call.idempotency_key
     items = [_read_item(raw, None if key is None else f"{key}#{number}") for number, raw in enumerate(call.body.scores)]
+    repeatable = all(isinstance(item, LaurelsError) or item.event_id for item in items)
+    if not repeatable:
+        now = call.laurels.clock.now_us()
+        items = [item if isinstance(item, LaurelsError) else _with_event_id(item, now) for item in items]
     answers = await call.laurels.submissions.submit_many(board, items)
-    results = []
-    for raw, item, answer in zip(call.body.scores, items, answers, strict=True):
-        if isinstance(answer, LaurelsError):
-            user_id = _guess_user(raw) if isinstance(item, LaurelsError) else item.user_id
-            results.append(ScoreResult(user_id=user_id, status="refused", problem=problem_of(answer)))
-        else:
-            results.append(_result(answer))
+    failures = [answer for answer in answers if isinstance(answer, LaurelsError) and answer.retryable]
+    if failures and (repeatable or not any(map(_may_be_stored, answers))):
+        raise failures[0]
+    results = [
+        _refusal(raw, item, answer) if isinstance(answer, LaurelsError) else _result(answer)
+        for raw, item, answer in zip(call.body.scores, items, answers, strict=True)
+    ]
     spooled = any(result.status == "spooled" for result in results)
     return Answered(BatchAnswer(uuid=board.uuid, results=results), SPOOLED if spooled else 200)
 
@@ -116,6 +124,21 @@ def _read_item(raw: msgspec.Raw, event_id: str | None) -> Submission | LaurelsEr
         return error
     submission = to_submission(item.user_id, item, event_id)
     return replace(submission, stamped=True) if item.stamped else submission
+
+
+def _with_event_id(item: Submission, now: int) -> Submission:
+    return item if item.event_id else replace(item, event_id=new_event_id(now))
+
+
+def _may_be_stored(answer: Accepted | LaurelsError) -> bool:
+    return not isinstance(answer, LaurelsError) or (isinstance(answer, Unavailable) and answer.outcome_unknown)
+
+
+def _refusal(raw: msgspec.Raw, item: Submission | LaurelsError, error: LaurelsError) -> ScoreResult:
+    problem = problem_of(error)
+    if isinstance(item, LaurelsError):
+        return ScoreResult(user_id=_guess_user(raw), status="refused", problem=problem)
+    return ScoreResult(user_id=item.user_id, status="refused", event_id=item.event_id, problem=problem)
 
 
 def _result(accepted: Accepted) -> ScoreResult:
