@@ -13,10 +13,11 @@ from laurels.core.instants import SECOND_US
 from laurels.core.rewards import Between, Reward
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Window
-from laurels.errors import Invalid, NotFound
+from laurels.errors import Conflict, Invalid, NotFound
 from laurels.ports import Recorded, Role
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
+from laurels.service.moderation import Chosen
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission
 from support.services import Stage, differences
@@ -144,6 +145,47 @@ def test_a_removed_user_whose_events_are_gone_starts_anew(stage: Stage) -> None:
             await laurels.submissions.submit(held(laurels, "prunes"), Submission("ada", 1))
             assert [place[2] for place in await everybody(laurels, "prunes")] == [1]
             assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_what_a_refreeze_replaced_stays_replaced_when_its_ranks_are_gone(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running() as laurels:
+            rewards = (Reward("cup", "gold", ranks=Between(1, 1)),)
+            await create(laurels, "b", windows=(Window("daily"),), rewards=rewards, keep_periods_days=5)
+            for user, score in (("cheat", 9), ("ada", 5)):
+                submission = Submission(user, score, metadata={"source": user})
+                await laurels.submissions.submit(held(laurels, "b"), submission)
+            stage.clock.now += 2 * DAY
+            await laurels.jobs.run_due()
+            name = (await laurels.seasons.page(held(laurels, "b"), None, None, 100))[-1].name
+            (old,) = await laurels.seasons.rewards_of_user([held(laurels, "b")], "cheat", None, 10)
+            await laurels.moderation.void(ADMIN, held(laurels, "b"), Chosen(match={"source": "cheat"}), None, None)
+            stage.clock.now += DAY
+            await laurels.seasons.refreeze(ADMIN, held(laurels, "b"), name, None, None)
+            await laurels.jobs.run_due()
+            (new,) = await laurels.seasons.rewards_of_user([held(laurels, "b")], "ada", None, 10)
+            first_edition = Selection(period=f"{name}@1")
+            gone = []
+            for _ in range(8):
+                stage.clock.now += DAY
+                await laurels.jobs.run_due()
+                try:
+                    await laurels.reads.top(held(laurels, "b"), first_edition, 0, 1)
+                except NotFound as error:
+                    gone.append(error.code)
+                # Also between the end of the old ranks and that of the new ones.
+                assert await laurels.seasons.rewards_of_user([held(laurels, "b")], "cheat", None, 10) == []
+                assert await laurels.seasons.rewards_of_user([held(laurels, "b")], "ada", None, 10) != []
+                with pytest.raises(Conflict) as caught:
+                    await laurels.seasons.claim(ADMIN, f"{old.grant.period_id}.1.cup")
+                assert caught.value.code == "reward_withdrawn"
+            assert 2 < len(gone) < 8
+            assert set(gone) == {"period_pruned"}
+            with pytest.raises(NotFound):
+                await laurels.reads.top(held(laurels, "b"), Selection(period=name), 0, 1)
+            assert (await laurels.seasons.claim(ADMIN, f"{new.grant.period_id}.1.cup"))[1]
 
     asyncio.run(run())
 

@@ -88,6 +88,8 @@ class PeriodState(StrEnum):
     REFREEZING = "refreezing"
     # Was final, and another one stands in its place.
     SUPERSEDED = "superseded"
+    # The same, and its final ranks were kept as long as its board says.
+    DISCARDED = "discarded"
 
 
 class Period(Struct, frozen=True):
@@ -111,7 +113,15 @@ class Period(Struct, frozen=True):
 
     @property
     def is_final(self) -> bool:
-        return self.state in {PeriodState.FROZEN, PeriodState.PRUNED, PeriodState.SUPERSEDED}
+        return self.state in {PeriodState.FROZEN, PeriodState.SUPERSEDED} or self.is_pruned
+
+    @property
+    def is_pruned(self) -> bool:
+        return self.state in {PeriodState.PRUNED, PeriodState.DISCARDED}
+
+    @property
+    def is_replaced(self) -> bool:
+        return self.state in {PeriodState.SUPERSEDED, PeriodState.DISCARDED}
 
 
 def check_window(window: Window) -> str | None:

@@ -20,6 +20,7 @@ _FINAL: dict[PeriodState, PeriodStatus] = {
     PeriodState.FROZEN: "FINAL",
     PeriodState.PRUNED: "PRUNED",
     PeriodState.SUPERSEDED: "SUPERSEDED",
+    PeriodState.DISCARDED: "PRUNED",
 }
 
 

@@ -189,4 +189,7 @@ class Seasons(Protocol):
         """Frozen periods whose final ranks need not be kept any longer, and pruned ones that have some left."""
 
     async def prune_finals(self, period_id: int, limit: int) -> int:
-        """Remove some final ranks of a period, which is PRUNED from before the first goes. Grants stay."""
+        """Remove some final ranks of a period. Grants stay.
+
+        It is PRUNED, or DISCARDED if it was replaced, from before the first goes.
+        """

@@ -13,7 +13,7 @@ from laurels.core.board import Board, Guest, Ranking, RankStyle
 from laurels.core.limits import SLUG_PATTERN
 from laurels.core.order import encode_key
 from laurels.core.people import GLOBAL, Hidden, Kind, hidden_on
-from laurels.core.windows import Period, PeriodState
+from laurels.core.windows import Period
 from laurels.errors import Invalid, NotFound, Stale, Unavailable
 from laurels.ports import Clock, Distribution, Found, Ledger, Page, Place, Ranks, Row, StoredEvent
 from laurels.service.boards import Boards
@@ -259,7 +259,7 @@ class Reads:
         segment = selection.segment or GLOBAL
         _need_segment(board, segment)
         period = await self._seasons.period(board, selection.window, selection.period)
-        if period.state is PeriodState.PRUNED:
+        if period.is_pruned:
             raise NotFound(
                 "period_pruned",
                 f"The final ranks of {period.name!r} were kept for {board.keep_periods_days} days.",

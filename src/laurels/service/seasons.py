@@ -163,7 +163,7 @@ class Seasons:
     ) -> StoredAct:
         """Set the final ranks of a period right: as they would be with what counts now. It is begun, and goes on."""
         period = await self.period(board, None, name)
-        if period.state is PeriodState.PRUNED:
+        if period.is_pruned:
             raise NotFound(
                 "period_pruned", f"The final ranks of {period.name!r} are not kept any more.", field="period"
             )
@@ -228,7 +228,7 @@ class Seasons:
         if key is None or found is None or board is None or not (caller.is_admin or caller.pod_id == board.pod_id):
             raise NotFound("reward_not_found", f"There is no reward {reward_id!r}.", field="rewardId")
         caller.require_writer()
-        if found[1].state is PeriodState.SUPERSEDED:
+        if found[1].is_replaced:
             # Final ranks were set right since: the same reward has another id now.
             try:
                 key = await self._ledger.seasons.successor(*key) or key

@@ -7,7 +7,7 @@ WHERE board_id = $1 AND name = $2;
 -- name: period_at
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE board_id = $1 AND window_name = $2 AND (start_at <= $3 OR start_at IS NULL)
-  AND state NOT IN ('refreezing', 'superseded')
+  AND state NOT IN ('refreezing', 'superseded', 'discarded')
 ORDER BY start_at DESC NULLS LAST, id DESC LIMIT 1;
 
 -- name: periods_page
@@ -91,7 +91,7 @@ WHERE period_id = $1 AND (place, reward) > ($2, $3) ORDER BY place, reward LIMIT
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
 FROM grants g JOIN periods p ON p.id = g.period_id
-WHERE g.period_id = $1 AND g.place = $2 AND g.reward = $3 AND p.state IN ('frozen', 'pruned', 'superseded');
+WHERE g.period_id = $1 AND g.place = $2 AND g.reward = $3 AND p.state IN ('frozen', 'pruned', 'superseded', 'discarded');
 
 -- name: claim_grant
 UPDATE grants SET claimed_at = $1, claimed_by = $2
@@ -131,11 +131,13 @@ INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET
 -- name: prunable_periods
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE board_id = $1 AND ((state IN ('frozen', 'superseded') AND swept AND frozen_at < $2)
-                         OR (state = 'pruned' AND EXISTS (SELECT FROM finals WHERE period_id = periods.id)))
+                         OR (state IN ('pruned', 'discarded')
+                            AND EXISTS (SELECT FROM finals WHERE period_id = periods.id)))
 ORDER BY id;
 
 -- name: mark_pruned
-UPDATE periods SET state = 'pruned' WHERE id = $1;
+UPDATE periods SET state = CASE WHEN state IN ('superseded', 'discarded') THEN 'discarded' ELSE 'pruned' END
+WHERE id = $1;
 
 -- name: prune_finals
 WITH removed AS (

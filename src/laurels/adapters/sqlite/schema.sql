@@ -53,7 +53,7 @@ CREATE TABLE periods (
     name        TEXT NOT NULL,
     start_at    INTEGER,
     end_at      INTEGER,
-    state       TEXT NOT NULL DEFAULT 'open',  -- open, closed, frozen, pruned; refreezing, superseded
+    state       TEXT NOT NULL DEFAULT 'open',  -- open, closed, frozen, pruned; refreezing, superseded, discarded
     terms       TEXT,                          -- JSON: what the final ranks are made with, from `closed` on
     total_users INTEGER,
     frozen_at   INTEGER,

@@ -7,7 +7,7 @@ WHERE board_id = ? AND name = ?;
 -- name: period_at
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE board_id = ? AND window_name = ? AND (start_at <= ? OR start_at IS NULL)
-  AND state NOT IN ('refreezing', 'superseded') ORDER BY start_at DESC, id DESC LIMIT 1;
+  AND state NOT IN ('refreezing', 'superseded', 'discarded') ORDER BY start_at DESC, id DESC LIMIT 1;
 
 -- name: periods_page
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
@@ -84,7 +84,7 @@ WHERE period_id = ? AND (place, reward) > (?, ?) ORDER BY place, reward LIMIT ?;
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
 FROM grants g JOIN periods p ON p.id = g.period_id
-WHERE g.period_id = ? AND g.place = ? AND g.reward = ? AND p.state IN ('frozen', 'pruned', 'superseded');
+WHERE g.period_id = ? AND g.place = ? AND g.reward = ? AND p.state IN ('frozen', 'pruned', 'superseded', 'discarded');
 
 -- name: claim_grant
 UPDATE grants SET claimed_at = ?, claimed_by = ?
@@ -124,11 +124,13 @@ INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET v
 -- name: prunable_periods
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE board_id = ? AND ((state IN ('frozen', 'superseded') AND swept = 1 AND frozen_at < ?)
-                        OR (state = 'pruned' AND EXISTS (SELECT 1 FROM finals WHERE period_id = periods.id)))
+                        OR (state IN ('pruned', 'discarded')
+                           AND EXISTS (SELECT 1 FROM finals WHERE period_id = periods.id)))
 ORDER BY id;
 
 -- name: mark_pruned
-UPDATE periods SET state = 'pruned' WHERE id = ?;
+UPDATE periods SET state = CASE WHEN state IN ('superseded', 'discarded') THEN 'discarded' ELSE 'pruned' END
+WHERE id = ?;
 
 -- name: prune_finals
 DELETE FROM finals WHERE (period_id, segment, place) IN

@@ -52,7 +52,7 @@ CREATE TABLE periods (
     name        text NOT NULL,
     start_at    bigint,
     end_at      bigint,
-    state       text NOT NULL DEFAULT 'open',    -- open, closed, frozen, pruned; refreezing, superseded
+    state       text NOT NULL DEFAULT 'open',    -- open, closed, frozen, pruned; refreezing, superseded, discarded
     terms       text,                            -- JSON: what the final ranks are made with, from `closed` on
     total_users bigint,
     frozen_at   bigint,
