@@ -1,12 +1,15 @@
 """The spool keeps its order, survives a kill at any byte, and gives each item until it is dropped."""
 
 import asyncio
+import errno
 import os
 import random
 import subprocess
 import sys
 from collections import deque
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -23,10 +26,16 @@ async def opened(folder: Path) -> FileSpool:
     return spool
 
 
+def fill_up(room: int, fd: int, data: bytes) -> None:
+    os.write(fd, data[:room])
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 @given(
     steps=st.lists(
         st.one_of(
             st.tuples(st.just("append"), st.integers(1, 5)),
+            st.tuples(st.just("full"), st.integers(0, 120)),
             st.tuples(st.just("drop"), st.integers(1, 7)),
             st.tuples(st.just("reopen"), st.just(0)),
         ),
@@ -49,6 +58,11 @@ def test_it_is_a_queue_that_survives_its_process(
                 number += count
                 await spool.append(items)
                 model.extend(items)
+            elif step == "full":
+                # So many bytes fit on the disk, which may be whole items.
+                full = patch.object(file_spool, "_write_all", partial(fill_up, count))
+                with full, pytest.raises(Unavailable, match="No space left"):
+                    await spool.append([b"refused" * 3] * 4)
             elif step == "drop" and model:
                 some = await spool.peek(count)
                 assert some == list(model)[:count]

@@ -7,6 +7,7 @@ lane has been worked off is kept in memory and in a file that may be behind: wha
 """
 
 import asyncio
+import contextlib
 import os
 import struct
 import zlib
@@ -134,7 +135,10 @@ class _Lane:
             _write_all(self._fd, data)
             os.fdatasync(self._fd)
         except OSError:
-            # A half-written record would hide those after it: the next one goes to a segment of its own.
+            # What was refused must not come back, and half a record would hide those after it.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, segment.size)
+            # If that failed, too, the next one is safe in a segment of its own.
             os.close(self._fd)
             self._fd = None
             raise
@@ -145,7 +149,7 @@ class _Lane:
     def peek(self, limit: int) -> list[bytes]:
         items: list[bytes] = []
         for segment in self._segments:
-            for item in _read(segment.path, segment.start):
+            for item in _read(segment.path, segment.start, segment.size):
                 items.append(item)
                 if len(items) == limit:
                     return items
@@ -155,7 +159,7 @@ class _Lane:
         self.waiting -= count
         while count:
             segment = self._segments[0]
-            some = list(islice(_read(segment.path, segment.start), count))
+            some = list(islice(_read(segment.path, segment.start, segment.size), count))
             segment.start += sum(_HEAD.size + len(item) for item in some)
             count -= len(some)
             # None left in it, or none that can be read: it is done with.
@@ -234,11 +238,11 @@ class _Segment:
         return int(self.path.stem)
 
 
-def _read(path: Path, start: int) -> Iterator[bytes]:
-    """The whole items of a segment from a place on."""
+def _read(path: Path, start: int, end: int | None = None) -> Iterator[bytes]:
+    """The whole items of a segment from a place on. What lies beyond its end was never acknowledged."""
     with path.open("rb") as stream:
         stream.seek(start)
-        while len(head := stream.read(_HEAD.size)) == _HEAD.size:
+        while (end is None or stream.tell() < end) and len(head := stream.read(_HEAD.size)) == _HEAD.size:
             length, checksum = _HEAD.unpack(head)
             item = stream.read(length)
             if len(item) < length or zlib.crc32(item) != checksum:
