@@ -10,6 +10,34 @@ from laurels.core.order import Order, Ties
 from laurels.core.people import GLOBAL
 from laurels.core.scores import Standing
 from laurels.ports import Row
+from support.waiting import until_so
+
+
+def test_builds_of_one_ranking_follow_each_other_and_lose_nothing() -> None:
+    async def run() -> None:
+        index = MemoryIndex()
+        ranking = Ranking(1, GLOBAL, Order.DESC, Ties.EARLIEST, None)
+        gates = [asyncio.Event() for _ in range(3)]
+        begun: list[int] = []
+
+        async def rows(number: int) -> AsyncIterator[list[Row]]:
+            begun.append(number)
+            yield []
+            await gates[number].wait()
+
+        gates[0].set()
+        await index.load(ranking, rows(0), "")
+        builds = [asyncio.create_task(index.load(ranking, rows(number), "")) for number in (1, 2)]
+        for number, build in enumerate(builds, 1):
+            await until_so(lambda: begun[-1] == number, f"build {number}")  # noqa: B023
+            # What the ledger told the build before it, and is applied now.
+            await index.apply(ranking, [Row(1, f"u{number}", Standing(1.0, 0), number)], RankStyle.ORDINAL)
+            gates[number].set()
+            await build
+            assert await index.count(ranking) >= 1
+            assert (await index.top(ranking, 0, 9, RankStyle.ORDINAL)).places[-1].user_id == f"u{number}"
+
+    asyncio.run(run())
 
 
 def test_an_index_in_memory_tells_of_every_change_that_can_be_seen() -> None:

@@ -66,8 +66,8 @@ async def fill_and_close(url: str) -> None:
         ("redis://:p%40ss@h:1/3", RedisUrl("", (("h", 1),), False, None, "p@ss", None, 3, None)),
         ("rediss://u:p@h?ca=/x.pem", RedisUrl("", (("h", 6379),), True, "u", "p", None, 0, "/x.pem")),
         (
-            "redis+sentinel://:p@a:1,b/main/2",
-            RedisUrl("sentinel", (("a", 1), ("b", 26379)), False, None, "p", "main", 2, None),
+            "redis+sentinel://:p@a:1,b/main/2?sentinel_password=s%26x",
+            RedisUrl("sentinel", (("a", 1), ("b", 26379)), False, None, "p", "main", 2, None, None, "s&x"),
         ),
         ("rediss+cluster://a:1,b:2", RedisUrl("cluster", (("a", 1), ("b", 2)), True, None, None, None, 0, None)),
         ("redis://[::1]:7", RedisUrl("", (("::1", 7),), False, None, None, None, 0, None)),
@@ -87,6 +87,7 @@ def test_an_address_is_read(url: str, expected: RedisUrl) -> None:
         "redis+cluster://a/1",
         "redis://h/x",
         "redis://h?odd=1",
+        "redis://h?sentinel_password=1",
         "redis://h:port",
         "redis+odd://h",
     ],
@@ -120,8 +121,17 @@ def test_with_tls(folder: Path) -> None:
     )  # fmt: skip
     options = {"tls_cert_file": str(certificate), "tls_key_file": str(key), "tls_ca_cert_file": str(certificate)}
     tls_port = free_port()
-    with RedisServer(folder / "redis", None, tls_port=str(tls_port), tls_auth_clients="no", **options):
+    options |= {"tls_auth_clients": "no"}
+    with RedisServer(folder / "redis", None, tls_port=str(tls_port), **options):
         asyncio.run(fill_and_close(f"rediss://{HOST}:{tls_port}?ca={certificate}"))
+        lines = [f"{name.replace('_', '-')} {value}" for name, value in options.items()]
+        more = ("port 0", "tls-port PORT", "tls-replication yes", *lines)
+        sentinel_port, sentinel = start_sentinel(folder / "sentinel", tls_port, *more)
+        try:
+            through = f"rediss+sentinel://{HOST}:{sentinel_port}/main?ca={certificate}"
+            asyncio.run(until_taken(lambda: fill_and_close(through)))
+        finally:
+            sentinel.kill()
         with pytest.raises(Unavailable) as caught:
             asyncio.run(fill_and_close(f"rediss://{HOST}:{tls_port}"))
         assert "certificate verify failed" in reasons(caught.value)
@@ -138,11 +148,13 @@ def test_with_sentinel_a_failover_is_followed(folder: Path) -> None:
         RedisServer(folder / "second", replicaof=f"{HOST} {first.port}") as second,
     ):
         until(lambda: second.client().info("replication")["master_link_status"] == "up", "the replica")
-        sentinels = [start_sentinel(folder / f"sentinel-{number}", first) for number in range(3)]
+        sentinels = [start_sentinel(folder / f"sentinel-{number}", first.port) for number in range(3)]
         try:
             until(lambda: all(knows_everybody(port) for port, _ in sentinels), "the sentinels")
             hosts = ",".join(f"{HOST}:{port}" for port, _ in sentinels)
-            asyncio.run(follow_failover(f"redis+sentinel://{hosts}/main", first, second))
+            with pytest.raises(Unavailable):
+                asyncio.run(fill_and_close(f"redis+sentinel://{hosts}/main"))
+            asyncio.run(follow_failover(f"redis+sentinel://{hosts}/main?sentinel_password=watch", first, second))
         finally:
             for _, process in sentinels:
                 process.kill()
@@ -150,21 +162,26 @@ def test_with_sentinel_a_failover_is_followed(folder: Path) -> None:
 
 def knows_everybody(port: int) -> bool:
     try:
-        with redis.Redis(host=HOST, port=port, socket_timeout=5) as client:
+        with redis.Redis(host=HOST, port=port, password="watch", socket_timeout=5) as client:
             found = client.sentinel_master("main")
     except redis.exceptions.RedisError:
         return False
     return (found["num-slaves"], found["num-other-sentinels"]) == (1, 2)
 
 
-def start_sentinel(folder: Path, master: RedisServer) -> tuple[int, Process]:
+def start_sentinel(folder: Path, master_port: int, *more: str) -> tuple[int, Process]:
     folder.mkdir()
     port = free_port()
     config = folder / "sentinel.conf"
-    config.write_text(
-        f"port {port}\nbind {HOST}\ndir {folder}\nsentinel monitor main {HOST} {master.port} 2\n"
-        "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n"
-    )
+    lines = [
+        *(more or [f"port {port}", "requirepass watch", "sentinel sentinel-pass watch"]),
+        f"bind {HOST}",
+        f"dir {folder}",
+        f"sentinel monitor main {HOST} {master_port} 2",
+        "sentinel down-after-milliseconds main 500",
+        "sentinel failover-timeout main 3000",
+    ]
+    config.write_text("\n".join(lines).replace("PORT", str(port)) + "\n")
     return port, Process([need("redis-server"), str(config), "--sentinel"], folder / "log")
 
 

@@ -162,6 +162,28 @@ def test_what_a_dead_server_left_between_ledger_and_index_is_found_by_the_pass(
     asyncio.run(run())
 
 
+def test_what_a_pass_found_and_could_not_apply_is_not_forgotten(database: str, redis: RedisServer) -> None:
+    """Redis has no memory left: it answers, and takes nothing."""
+
+    async def run() -> None:
+        async with serving(database, redis, repair_interval_ms=600_000) as (laurels, board):
+            await submit(laurels, board, 0, 5)
+            await laurels._ledger.record([new_event(board, "orphan", "orphan", 1000.0, 1)])
+            redis.call("CONFIG", "SET", "maxmemory", "1")
+            await laurels._healer.pass_once()
+            for _ in range(50):
+                shown = await laurels.reads.top(board, Selection(), 0, 1)
+                assert (shown.degraded, shown.value.places[0].user_id) == (True, "orphan")
+                await asyncio.sleep(0.02)
+            redis.call("CONFIG", "SET", "maxmemory", "0")
+            await until_async(lambda: is_healthy(laurels, board), "a healthy ranking", 10)
+            shown = await laurels.reads.top(board, Selection(), 0, 1)
+            assert (shown.degraded, shown.value.places[0].user_id) == (False, "orphan")
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
 def test_a_pass_does_not_miss_a_transaction_that_commits_late(database: str, redis: RedisServer) -> None:
     """Its numbers are older than those of transactions that were seen before it."""
 

@@ -45,4 +45,7 @@ def test_a_worker_gets_the_same_settings() -> None:
 def test_passwords_are_hidden() -> None:
     assert hide_password("postgresql://me:se:cret@h:1/db") == "postgresql://me:***@h:1/db"
     assert hide_password("redis://:secret@h") == "redis://:***@h"
+    sentinel = "redis+sentinel://:a@h/main?sentinel_password={}&ca=x"
+    assert hide_password(sentinel.format("secret")) == sentinel.replace(":a@", ":***@").format("***")
+    assert hide_password("postgresql://h/db?password=secret") == "postgresql://h/db?password=***"
     assert hide_password("redis://h:6379/1") == "redis://h:6379/1"

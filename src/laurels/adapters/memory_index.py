@@ -2,7 +2,9 @@
 loop, so every read is of one moment and no lock is needed.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Hashable, Sequence
+from weakref import WeakValueDictionary
 
 from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.sorted_ranking import SortedRanking
@@ -19,6 +21,8 @@ class MemoryIndex:
         # By period.
         self._live: dict[int, SortedRanking] = {}
         self._building: dict[int, SortedRanking] = {}
+        # Who builds a period, and who waits to; nobody else knows of one.
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     async def open(self, ledger_id: str) -> None:
         del ledger_id  # the index lives and dies with the process that holds the ledger
@@ -38,14 +42,16 @@ class MemoryIndex:
     ) -> None:
         del position, replacing  # nothing that was applied is ever lost, and there is nobody else
         name = ranking.period_id
-        building = self._building[name] = SortedRanking(ranking)
-        try:
-            async for chunk in rows:
-                building.gather(chunk)
-            building.settle()
-            self._live[name] = building
-        finally:
-            del self._building[name]
+        turn = self._turns.setdefault(name, asyncio.Lock())
+        async with turn:
+            building = self._building[name] = SortedRanking(ranking)
+            try:
+                async for chunk in rows:
+                    building.gather(chunk)
+                building.settle()
+                self._live[name] = building
+            finally:
+                del self._building[name]
         self._tell(ranking)
 
     async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:

@@ -168,9 +168,12 @@ class Healer:
         position = await self._ledger.position()
         await self._index.load(ranking, watch(self._ledger.rows(ranking.period_id)), position, replacing)
         await complete(self._ledger, self._index, ranking)
-        if ranking.period_id not in self._by_period:
+        if (changed := self._by_period.get(ranking.period_id)) is None:
             # It became final meanwhile, and may have been swept.
             await self._index.drop(ranking)
+        elif changed.ranking(ranking.period_id) != ranking:
+            # Another capacity: this one may have been put in the place of the right one.
+            self.mend(changed, ranking)
         BUILDS.inc()
         log.debug("index_built", board=board.uuid, period=ranking.period_id)
 
@@ -268,7 +271,8 @@ class Healer:
             await self.build(board, ranking, replacing=state.generation)
             log.info("index_rebuilt", board=board.uuid, period=ranking.period_id)
         elif lacks and state.position is not None:
-            await self._catch_up(state.position, {ranking.period_id: (ranking, state)}, position)
+            if not await self._catch_up(state.position, {ranking.period_id: (ranking, state)}, position):
+                return False
         else:
             await complete(self._ledger, self._index, ranking)
         self._overflowed.discard(period_id)
@@ -296,8 +300,11 @@ class Healer:
     async def _is_far(self, since: str | None) -> bool:
         return since is not None and await self._ledger.count_changes(since, CATCH_UP_EVENTS) >= CATCH_UP_EVENTS
 
-    async def _catch_up(self, since: str, followed: dict[int, tuple[Ranking, IndexState]], position: str) -> None:
-        """Apply what was changed since the rankings were complete, and say how far they are now."""
+    async def _catch_up(self, since: str, followed: dict[int, tuple[Ranking, IndexState]], position: str) -> bool:
+        """Apply what was changed since the rankings were complete, and say how far they are now.
+
+        False: some could not be, and are known to lack something.
+        """
         failed: set[int] = set()
         async for chunk in self._ledger.changes(since):
             rows: dict[int, list[Row]] = {}
@@ -315,6 +322,7 @@ class Healer:
                 if period_id not in failed
             )
         )
+        return not failed
 
     async def _apply_changes(self, ranking: Ranking, rows: list[Row]) -> bool:
         board = self._by_period.get(ranking.period_id)
@@ -327,6 +335,7 @@ class Healer:
                 if applied.short:
                     await complete(self._ledger, self._index, ranking)
         except LaurelsError as error:
+            self._overflowed.add(ranking.period_id)
             self.mend(board, ranking, (), error)
             return False
         return True

@@ -104,18 +104,16 @@ class _Lane:
 
 
 class _Breaker:
-    """Whether something may be tried: always, until it fails; then one try at a time, now and then."""
+    """For what failed: one try at a time, now and then."""
 
     def __init__(self) -> None:
-        self.failing = False
         self.trying = False
         self.next_try = 0.0
 
     def may_try(self) -> bool:
-        return not self.failing or (not self.trying and time.monotonic() >= self.next_try)
+        return not self.trying and time.monotonic() >= self.next_try
 
     def failed(self) -> None:
-        self.failing = True
         self.next_try = time.monotonic() + TRY_EVERY_S
 
 
@@ -130,6 +128,7 @@ class RedisConnection:
         self._unanswered = 0
         self._lanes: dict[str, _Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        # Only what fails has one: by tag on a cluster, whose nodes fail one by one.
         self._breakers: dict[str, _Breaker] = {}
         self._refreshed_at = 0.0
         # SPUBLISH where channels are sharded.
@@ -164,14 +163,15 @@ class RedisConnection:
     def run(self, tag: str, script: Script, keys: Sequence[bytes], args: Sequence[Any]) -> "asyncio.Future[Answer]":
         """What a script answers. Sent at the end of the loop's tick, with all others of this tick."""
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        breaker = self._breaker(tag)
-        if not breaker.may_try():
+        breaker = self._breakers.get(self._part(tag))
+        if breaker is not None and not breaker.may_try():
             done.set_exception(Unavailable("index_unavailable", "Redis can't be reached."))
             return done
         if self._unanswered >= MAX_WAITING:
             done.set_exception(Unavailable("overloaded", "Too many reads are waiting. Try again in a moment."))
             return done
-        breaker.trying = True
+        if breaker is not None:
+            breaker.trying = True
         self._unanswered += 1
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -197,8 +197,9 @@ class RedisConnection:
 
     # Inside
 
-    def _breaker(self, tag: str) -> _Breaker:
-        return self._breakers.setdefault(tag if self.is_cluster else "", _Breaker())
+    def _part(self, tag: str) -> str:
+        """What fails as one."""
+        return tag if self.is_cluster else ""
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -245,14 +246,17 @@ class RedisConnection:
 
     def _settle(self, commands: list[_Command], results: list[Any]) -> None:
         for command, result in zip(commands, results, strict=True):
-            breaker = self._breaker(command.tag)
-            breaker.trying = False
+            part = self._part(command.tag)
+            breaker = self._breakers.get(part)
+            if breaker is not None:
+                breaker.trying = False
             if _is_lost(result):
-                if not breaker.failing:
+                if breaker is None:
                     log.warning("index_lost", reason=_words(result))
+                    breaker = self._breakers[part] = _Breaker()
                 breaker.failed()
-            elif breaker.failing:
-                breaker.failing = False
+            elif breaker is not None:
+                del self._breakers[part]
                 self.outages += 1
                 log.info("index_found")
             if command.done.done():
@@ -334,7 +338,12 @@ class RedisConnection:
 
     def _master(self) -> redis.Redis:
         if self._sentinel is None:
-            watch = {"socket_timeout": self.timeout_s, "socket_connect_timeout": self.timeout_s}
+            watch = {
+                "socket_timeout": self.timeout_s,
+                "socket_connect_timeout": self.timeout_s,
+                "username": self._url.sentinel_username,
+                "password": self._url.sentinel_password,
+            } | self._tls()
             self._sentinel = Sentinel(self._url.hosts, sentinel_kwargs=watch)  # type: ignore[no-untyped-call]
         assert self._url.service is not None, "checked by parse_redis_url"
         client = self._sentinel.master_for(

@@ -38,6 +38,8 @@ CLAIM_MS = 10_000
 LIVE_KEYS = 5
 READS = {"around", "ends", "held", "is_outside", "places", "revision", "segments", "spread", "state", "top"}
 LOOKS = 20
+# The names of so many periods are remembered.
+MAX_KEYS = 10_000
 
 _STYLES = {RankStyle.ORDINAL: b"o", RankStyle.COMPETITION: b"c", RankStyle.DENSE: b"d"}
 _TIME = struct.Struct(">Q")
@@ -130,7 +132,6 @@ class RedisIndex:
         while more:
             # Segment by segment, so that nobody waits for all of them.
             _, more = await self._run(ranking, "drop")
-        self._keys.pop(ranking.period_id, None)
 
     async def forget(self, ranking: Ranking, user_ids: Sequence[str]) -> None:
         await self._run(ranking, "forget", _pack(list(user_ids)))
@@ -260,6 +261,9 @@ class RedisIndex:
     def _keys_of(self, ranking: Ranking) -> _Keys:
         keys = self._keys.get(ranking.period_id)
         if keys is None:
+            if len(self._keys) >= MAX_KEYS:
+                # Not every server hears of the end of a period.
+                self._keys.clear()
             tag = f"{self._ledger_id}/{ranking.period_id}"
             parts = ("meta", "z", "h", "d", "n", "late", "b:z", "b:h", "b:d", "b:n")
             names = tuple(f"laurels:{{{tag}}}:{part}".encode() for part in parts)

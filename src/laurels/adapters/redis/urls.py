@@ -7,13 +7,16 @@ from laurels.errors import Invalid
 
 FORMS = (
     "redis://[[user]:password@]host[:port][/db], redis+sentinel://host[:port],…/service[/db], "
-    "redis+cluster://host[:port],…; with rediss in place of redis for TLS"
+    "redis+cluster://host[:port],…; with rediss in place of redis for TLS, and ?ca=FILE, ?sentinel_password=PASSWORD"
 )
 KINDS = {"": 6379, "sentinel": 26379, "cluster": 6379}
 
 
 class RedisUrl(NamedTuple):
-    """`kind`: '', 'sentinel' or 'cluster'. `ca_file`: what to check certificates against; None: the system's."""
+    """`kind`: '', 'sentinel' or 'cluster'. `ca_file`: what to check certificates against; None: the system's.
+
+    The Sentinels have credentials of their own, or none.
+    """
 
     kind: str
     hosts: tuple[tuple[str, int], ...]
@@ -23,6 +26,8 @@ class RedisUrl(NamedTuple):
     service: str | None
     db: int
     ca_file: str | None
+    sentinel_username: str | None = None
+    sentinel_password: str | None = None
 
 
 def parse_redis_url(url: str) -> RedisUrl:
@@ -54,7 +59,8 @@ def _parse(url: str) -> RedisUrl:
     if path or (kind == "cluster" and db):
         raise ValueError("it has parts that mean nothing")
     options = parse_qs(parts.query, strict_parsing=bool(parts.query))
-    ca_file = options.pop("ca", [None])[0]
+    known = ("ca", "sentinel_username", "sentinel_password") if kind == "sentinel" else ("ca",)
+    given = {name: options.pop(name)[0] for name in known if name in options}
     if options:
         raise ValueError(f"the option {next(iter(options))} is not known")
     return RedisUrl(
@@ -65,7 +71,9 @@ def _parse(url: str) -> RedisUrl:
         (unquote(password) or None) if at else None,
         service,
         db,
-        ca_file,
+        given.get("ca"),
+        given.get("sentinel_username"),
+        given.get("sentinel_password"),
     )
 
 
