@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import random
 import shutil
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from laurels.adapters.postgres import PostgresLedger
+from laurels.adapters.postgres import PostgresLedger, pool, scores
 from laurels.adapters.sql_files import load_migrations
 from laurels.core.people import ProfileChange
 from laurels.core.scores import Rule
@@ -154,6 +155,50 @@ def test_every_answer_shows_a_row_that_was_committed() -> None:
 
     steps = sorted(asyncio.run(run()), key=lambda step: step[1])
     assert steps == [(number or None, number + 1.0) for number in map(float, range(90))]
+
+
+def test_long_histories_are_folded_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page ends where a user's events do, however many each has."""
+    url = shared_postgres().new_database(new_database())
+    counts = [1, 9, 3, 30, 1, 1, 2, 17, 4, 5, 5, 1]
+
+    async def run() -> None:
+        ledger = await open_ledger(url)
+        board = await new_board(ledger, rule=Rule.INCREMENT)
+        events = [
+            new_event(board, f"{user}-{number}", f"u{user:02}", 1.0, number)
+            for user, count in enumerate(counts)
+            for number in range(count)
+        ]
+        await ledger.record(events)
+        whole = [user async for chunk in ledger.refold(board) for user in chunk]
+        assert [user.fresh[board.periods[0].id].score for user in whole] == counts
+        for chunk_events, page_events in itertools.product((1, 2, 7), (1, 5, 6, 40)):
+            monkeypatch.setattr(scores, "CHUNK_EVENTS", chunk_events)
+            monkeypatch.setattr(scores, "PAGE_EVENTS", page_events)
+            pages = [chunk async for chunk in ledger.refold(board)]
+            assert [user for chunk in pages for user in chunk] == whole
+            assert len(pages) > 1
+        await ledger.close()
+
+    asyncio.run(run())
+
+
+def test_one_who_asks_for_too_much_takes_the_ledger_from_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = shared_postgres().new_database(new_database())
+
+    async def run() -> None:
+        ledger = await open_ledger(url)
+        with monkeypatch.context() as shortened:
+            shortened.setattr(pool, "CALL_TIMEOUT_S", 0.2)
+            shortened.setattr(pool, "SCAN_TIMEOUT_S", 0.3)
+            with pytest.raises(Unavailable, match="took longer than"):
+                await ledger._pool.scan(lambda c: c.execute("SELECT pg_sleep(60)"))
+        assert not ledger._pool._failing
+        assert (await ledger.pods())[0].pod_id
+        await ledger.close()
+
+    asyncio.run(run())
 
 
 def test_it_works_behind_a_pooler_in_transaction_mode(tmp_path: Path) -> None:

@@ -256,31 +256,44 @@ def compare(event: Event, user_id: str, score: float, at: int, stamped: bool, me
     return Recorded.DUPLICATE if same else Recorded.CONFLICT
 
 
+# What users' events add up to: by user, then by period.
+Folds = dict[str, dict[int, Standing]]
+
+
+def begin_folds(users: Sequence[str], bases: Iterable[tuple[int, str, Standing]]) -> Folds:
+    """`bases`: what those events added up to that are not kept any more."""
+    folds: Folds = {user_id: {} for user_id in users}
+    for period_id, user_id, base in bases:
+        folds[user_id][period_id] = base
+    return folds
+
+
+def fold_events(
+    board: Board, periods: tuple[Period, ...], folds: Folds, events: Iterable[tuple[str, float, int]]
+) -> None:
+    for user_id, score, at in events:
+        for period in periods:
+            if period.contains(at):
+                own = folds[user_id]
+                own[period.id] = fold(board.rule, board.order, own.get(period.id), score, at)
+
+
 def refold_users(
     board: Board,
     periods: tuple[Period, ...],
     users: Sequence[str],
     rows: Iterable[Row],
-    bases: Iterable[tuple[int, str, Standing]],
-    events: Iterable[tuple[str, float, int]],
+    fresh: Folds,
     profiles: Iterable[Profile] = (),
     hides: Iterable[tuple[str, int, int]] = (),
 ) -> list[Refolded]:
     """The users with their rows in open periods, and what their events say that these should be.
 
-    `bases`: what those events added up to that are not kept any more. `hides`: users, where, and how.
+    `hides`: users, where, and how.
     """
     stored: dict[str, list[Row]] = {user_id: [] for user_id in users}
     for row in rows:
         stored[row.user_id].append(row)
-    fresh: dict[str, dict[int, Standing]] = {user_id: {} for user_id in users}
-    for period_id, user_id, base in bases:
-        fresh[user_id][period_id] = base
-    for user_id, score, at in events:
-        for period in periods:
-            if period.contains(at):
-                standing = fresh[user_id].get(period.id)
-                fresh[user_id][period.id] = fold(board.rule, board.order, standing, score, at)
     segments = {profile.user_id: profile.segments(board.segments) for profile in profiles}
     hidden: dict[str, dict[int, Hidden]] = {}
     for user_id, board_id, how in hides:

@@ -72,7 +72,7 @@ class PostgresLedger:
         return await self._pool.write(lambda c: scores.record(c, events), repeat=True, statements=1)
 
     async def remove_user(self, board: Board, user_id: str, act: Act) -> list[Row]:
-        return await self._pool.write(lambda c: scores.remove_user(c, board, user_id, act), repeat=True)
+        return await self._pool.write(lambda c: scores.remove_user(c, board, user_id, act), repeat=True, long=True)
 
     async def rows(self, period_id: int) -> AsyncIterator[list[Row]]:
         after = ""

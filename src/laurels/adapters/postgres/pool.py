@@ -60,6 +60,8 @@ LOST = (
     asyncpg.InsufficientResourcesError,
     asyncpg.InvalidCachedStatementError,
 )
+# Of those: the time was over, ours or the server's.
+SLOW = (TimeoutError, asyncpg.QueryCanceledError)
 
 
 class PostgresPool:
@@ -178,6 +180,12 @@ class PostgresPool:
             # Whoever waited for its whole time has no time left.
             again = not lost or (repeat and not isinstance(failure, TimeoutError))
             if not again or time.monotonic() > end:
+                if timeout_s > CALL_TIMEOUT_S and isinstance(failure, SLOW):
+                    # Too much was asked of it at once: that says nothing about others.
+                    log.warning("ledger_slow", reason=_words(failure), timeout_s=timeout_s)
+                    raise _unavailable(
+                        f"PostgreSQL took longer than {timeout_s:g} s.", outcome_unknown=sent
+                    ) from failure
                 if lost:
                     await self._lost(failure)
                 raise _unavailable(outcome_unknown=lost and sent) from failure
@@ -263,9 +271,9 @@ class PostgresPool:
             raise ValueError(f"the database must be encoded in UTF8, and this one is {encoding}")
 
 
-def _unavailable(*, outcome_unknown: bool = False) -> Unavailable:
+def _unavailable(told: str = "PostgreSQL can't be reached.", *, outcome_unknown: bool = False) -> Unavailable:
     """The driver's own words may tell of addresses: they are for the log."""
-    error = Unavailable("ledger_unavailable", "PostgreSQL can't be reached.")
+    error = Unavailable("ledger_unavailable", told)
     error.outcome_unknown = outcome_unknown
     return error
 

@@ -13,7 +13,9 @@ from laurels.adapters.postgres.pool import Connection
 from laurels.adapters.sql_files import load_queries
 from laurels.adapters.sql_ledger import (
     HIDDEN,
+    begin_folds,
     compare,
+    fold_events,
     nothing_to_remove,
     read_period,
     read_profile,
@@ -23,7 +25,7 @@ from laurels.adapters.sql_ledger import (
 )
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Order, Ties
-from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, fold, spell_total
+from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, spell_total
 from laurels.errors import Stale
 from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredAct, StoredEvent
 
@@ -31,6 +33,7 @@ SQL = load_queries("laurels.adapters.postgres")
 
 LAST_SEQ = 2**63 - 1
 CHUNK_EVENTS = 5000
+PAGE_EVENTS = 500_000
 
 
 def signs(ranking: Ranking) -> tuple[float, int]:
@@ -111,15 +114,12 @@ async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[s
     asked = (board.id, list(user_ids))
     periods = tuple(read_period(columns) for columns in await connection.fetch(SQL["open_periods_of"], board.id))
     bases = read_bases(await connection.fetch(SQL["bases_of_users"], *asked))
-    fresh = {(period_id, user_id): base for period_id, user_id, base in bases}
+    folds = begin_folds(user_ids, bases)
     # One user may have very many.
     async for some in _chunks(connection, SQL["events_of_users"], *asked):
-        for user_id, score, at in some:
-            for period in periods:
-                if period.contains(at):
-                    place = (period.id, user_id)
-                    fresh[place] = fold(board.rule, board.order, fresh.get(place), score, at)
+        fold_events(board, periods, folds, some)
         await asyncio.sleep(0)
+    fresh = {(period_id, user_id): standing for user_id, own in folds.items() for period_id, standing in own.items()}
     stored = {(row.period_id, row.user_id): row.standing for row in rows}
     await _need_rows(connection, board, sorted(set(fresh) - set(stored)))
     changed = [
@@ -209,9 +209,14 @@ async def refold(connection: Connection, board: Board, after: str, limit: int) -
         return []
     between = (board.id, users[0], users[-1])
     periods = tuple(read_period(columns) for columns in await connection.fetch(SQL["open_periods_of"], board.id))
+    folds = begin_folds(users, read_bases(await connection.fetch(SQL["bases_between"], *between)))
+    page = EventPage(connection, SQL["events_between"], *between)
+    async for some in page.chunks():
+        fold_events(board, periods, folds, some)
+        await asyncio.sleep(0)
+    users = page.covered(users)
+    between = (board.id, users[0], users[-1])
     rows = read_rows(await connection.fetch(SQL["rows_between"], *between))
-    bases = read_bases(await connection.fetch(SQL["bases_between"], *between))
-    events = await connection.fetch(SQL["events_between"], *between)
     of_pod = (board.pod_id, users[0], users[-1])
     profiles = await connection.fetch(SQL["profiles_between"], *of_pod) if board.is_segmented else []
     hides = await connection.fetch(SQL["hides_between"], *of_pod)
@@ -220,11 +225,36 @@ async def refold(connection: Connection, board: Board, after: str, limit: int) -
         periods,
         users,
         rows,
-        bases,
-        ((user_id, score, at) for user_id, score, at in events),
+        folds,
         map(read_profile, profiles),
         ((user_id, board_id, hidden) for user_id, board_id, hidden in hides),
     )
+
+
+class EventPage:
+    """The events of some users, one user after the other. It ends early, between two users, if they have very many: no
+    call takes for ever, and none needs the memory for all of them.
+    """
+
+    def __init__(self, connection: Connection, query: str, *values: object) -> None:
+        self._found = _chunks(connection, query, *values)
+        self._last: str | None = None
+
+    async def chunks(self) -> AsyncIterator[list[Any]]:
+        read = 0
+        last: str | None = None
+        async for some in self._found:
+            if read >= PAGE_EVENTS and some[-1]["user_id"] != last:
+                self._last = last
+                yield [event for event in some if event["user_id"] == last]
+                return
+            yield some
+            read += len(some)
+            last = some[-1]["user_id"]
+
+    def covered(self, users: list[str]) -> list[str]:
+        """Those of the users whose events were all given."""
+        return users if self._last is None else users[: users.index(self._last) + 1]
 
 
 async def need_live(connection: Connection, period_id: int) -> None:

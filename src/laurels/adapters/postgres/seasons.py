@@ -1,5 +1,6 @@
 """What becomes of periods, in PostgreSQL: final ranks, rewards, retention."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -104,7 +105,8 @@ class PostgresSeasons:
                 )
             await _insert_messages(connection, messages)
 
-        await self._pool.write(write, repeat=True)
+        # Each user may be in many segments.
+        await self._pool.write(write, repeat=True, long=True)
 
     async def finish_freeze(
         self, board: Board, period: Period, total_users: int, messages: Sequence[Message], now: int
@@ -147,7 +149,7 @@ class PostgresSeasons:
         return str(await self._pool.scan(lambda c: c.fetchval(SQL["last_refolded"], period_id)))
 
     async def refold_some(self, board: Board, period: Period, after: str, limit: int) -> str | None:
-        return await self._pool.write(lambda c: _refold_some(c, board, period, after, limit), repeat=True)
+        return await self._pool.write(lambda c: _refold_some(c, board, period, after, limit), repeat=True, long=True)
 
     async def grants_of_users(self, period_id: int, user_ids: Sequence[str]) -> list[Grant]:
         found = await self._pool.read(lambda c: c.fetch(SQL["grants_of_users"], period_id, list(user_ids)))
@@ -296,8 +298,11 @@ async def _refold_some(connection: Connection, board: Board, period: Period, aft
         return None
     asked = (board.id, users[0], users[-1], period.start, period.end, period.replaces)
     standings: dict[str, Standing] = {}
-    for user_id, score, at in await connection.fetch(SQL["events_of_period"], *asked):
-        standings[user_id] = fold(board.rule, board.order, standings.get(user_id), score, at)
+    page = scores.EventPage(connection, SQL["events_of_period"], *asked)
+    async for some in page.chunks():
+        for user_id, score, at in some:
+            standings[user_id] = fold(board.rule, board.order, standings.get(user_id), score, at)
+        await asyncio.sleep(0)
     await connection.execute(
         SQL["refolded_rows"],
         period.id,
@@ -308,7 +313,7 @@ async def _refold_some(connection: Connection, board: Board, period: Period, aft
         [scores.exact_total(board, standing) for standing in standings.values()],
         [standing.moved for standing in standings.values()],
     )
-    return str(users[-1])
+    return str(page.covered(users)[-1])
 
 
 async def _prune_events(

@@ -132,6 +132,7 @@ class RedisIndex:
         while more:
             # Segment by segment, so that nobody waits for all of them.
             _, more = await self._run(ranking, "drop")
+        self._keys.pop(ranking.period_id, None)
 
     async def forget(self, ranking: Ranking, user_ids: Sequence[str]) -> None:
         await self._run(ranking, "forget", _pack(list(user_ids)))

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from laurels.adapters.sql_files import load_queries
 from laurels.adapters.sql_ledger import (
     HIDDEN,
+    begin_folds,
     compare,
     digest_of,
+    fold_events,
     nothing_to_remove,
     read_period,
     read_profile,
@@ -99,8 +101,9 @@ def refold_rows(connection: sqlite3.Connection, board: Board, user_ids: Sequence
     periods = tuple(read_period(columns) for columns in connection.execute(SQL["open_periods_of"], (board.id,)))
     rows = read_rows(connection.execute(SQL["rows_of_users"], asked))
     bases = _read_bases(connection.execute(SQL["bases_of_users"], asked))
-    events = connection.execute(SQL["events_of_users"], asked)
-    refolded = refold_users(board, periods, user_ids, rows, bases, events)
+    folds = begin_folds(user_ids, bases)
+    fold_events(board, periods, folds, connection.execute(SQL["events_of_users"], asked))
+    refolded = refold_users(board, periods, user_ids, rows, folds)
     before: dict[Place, Row | None] = {(row.period_id, row.user_id): row for row in rows}
     standings = {
         (period.id, user.user_id): user.fresh.get(period.id)
@@ -245,11 +248,12 @@ def refold(connection: sqlite3.Connection, board: Board, after: str, limit: int)
     periods = tuple(read_period(columns) for columns in connection.execute(SQL["open_periods_of"], (board.id,)))
     rows = read_rows(connection.execute(SQL["rows_between"], between))
     bases = _read_bases(connection.execute(SQL["bases_between"], between))
-    events = connection.execute(SQL["events_between"], between)
+    folds = begin_folds(users, bases)
+    fold_events(board, periods, folds, connection.execute(SQL["events_between"], between))
     of_pod = (board.pod_id, users[0], users[-1])
     profiles = map(read_profile, connection.execute(SQL["profiles_between"], of_pod) if board.is_segmented else ())
     hides = connection.execute(SQL["hides_between"], of_pod)
-    return refold_users(board, periods, users, rows, bases, events, profiles, hides)
+    return refold_users(board, periods, users, rows, folds, profiles, hides)
 
 
 def _is_erased(connection: sqlite3.Connection, event: Event) -> bool:
