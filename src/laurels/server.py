@@ -23,6 +23,9 @@ from laurels.wiring import build_laurels
 log = structlog.get_logger()
 
 GRACE_S = 30
+# Longer than clients and balancers keep a connection, so that they are the ones to close it: whoever sends on one that
+# is just being closed gets no answer.
+KEEP_ALIVE_S = 75
 RETRY_S = 0.5
 TELL_EVERY_S = 10
 # Probes want an answer after this long, also from one that can't serve yet.
@@ -58,6 +61,7 @@ class Server:
                 ws_max_size=SOCKET_MESSAGE_BYTES,
                 # A frame is encoded once for all, which compressing it for each would undo.
                 ws_per_message_deflate=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
                 lifespan="off",
                 log_config=None,
                 access_log=False,

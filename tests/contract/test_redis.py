@@ -186,11 +186,10 @@ def start_sentinel(folder: Path, master_port: int, *more: str) -> tuple[int, Pro
 
 
 async def follow_failover(url: str, first: RedisServer, second: RedisServer) -> None:
-    index = use(url, timeout_ms=500)
+    index = use(url, timeout_ms=2000)
     await index.open("test")
     try:
-        await until_taken(index.ping)
-        await fill(index)
+        await until_taken(lambda: fill(index))
         await index.apply(RANKING, [Row(1, "last", Standing(99.0, 0), 9)], RankStyle.ORDINAL)
         # The replica has it.
         assert first.call("WAIT", 1, 5000) == 1

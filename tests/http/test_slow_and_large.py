@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import laurels.server as server_module
 from laurels.config import read_settings
 from laurels.http import call, protocol
 from laurels.server import Server, listen
@@ -46,20 +47,26 @@ def test_a_head_without_end_is_refused(server: RunningServer) -> None:
 def test_what_does_not_arrive_in_time_is_given_up(
     used: bool, sent: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(call, "BODY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(server_module, "KEEP_ALIVE_S", 1)
 
     async def talk(port: int) -> None:
+        if not used:
+            shorten()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         if used:
             writer.write(HEAD + b"\r\n")
             assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
+            shorten()
         writer.write(sent)
         async with asyncio.timeout(20):
             answer = await reader.read(1000)
         # A used connection on which nothing more comes is closed without a word.
         assert answer.startswith(b"HTTP/1.1 408") or (used and not sent and not answer)
         writer.close()
+
+    def shorten() -> None:
+        monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.2)
+        monkeypatch.setattr(call, "BODY_TIMEOUT_S", 0.2)
 
     asyncio.run(with_server(tmp_path, talk))
 

@@ -20,7 +20,7 @@ SCORE = "/api/v1/leaderboards/default/users/w"
 
 @pytest.fixture(scope="module")
 def deployment() -> Iterator[Deployment]:
-    with deployed(0) as stores:
+    with deployed(0, index_timeout_ms="10000") as stores:
         yield stores
 
 
@@ -53,6 +53,8 @@ def test_one_that_cannot_serve_yet_leaves_the_socket_to_the_others(
     with server.client() as client:
         assert client.put(SCORE, json={"score": 1}).status_code == 200
     old = children(server.pid)
+    # The last that a worker opens, after which it needs PostgreSQL no more.
+    until(lambda: all(has_connection(pid, deployment.redis.port) for pid in old), "workers that are ready")  # type: ignore[union-attr]
     deployment.postgres.kill()
     try:
         end = time.monotonic() + HOLD_BACK_S
@@ -99,5 +101,13 @@ def children(pid: int) -> list[int]:
     return [child.pid for child in psutil.Process(pid).children()]
 
 
+def has_connection(pid: int, port: int) -> bool:
+    remote = [tuple(each.raddr) for each in psutil.Process(pid).net_connections("tcp")]
+    return any(address[1:] == (port,) for address in remote)
+
+
 def is_alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -42,8 +42,8 @@ class Visit:
         assert self.errors == []
 
     def _hear(self, message: ConsoleMessage) -> None:
-        # That a server can't be reached, or shows nothing to strangers, is what some tests are about.
-        expected = ("ERR_CONNECTION_REFUSED", "status of 401")
+        # That a server can't be reached or is starting, or shows nothing to strangers, is what some tests are about.
+        expected = ("ERR_CONNECTION_REFUSED", "status of 503", "status of 401")
         if message.type == "error" and not any(each in message.text for each in expected):
             self.errors.append(f"console: {message.text}")
 

@@ -21,7 +21,9 @@ class Deployment:
         self.folder = folder
         self.postgres = postgres
         self.redis = redis
-        self.settings = {"ledger": postgres.url(), "index": redis.url, "log_level": "warning"} | settings
+        # A machine that stands still for a second is no Redis that is gone.
+        patient = {"index_timeout_ms": "10000", "log_level": "warning"}
+        self.settings = {"ledger": postgres.url(), "index": redis.url} | patient | settings
         self.servers = [RunningServer(folder / f"server-{number}", **self.settings) for number in range(servers)]
 
     def start(self) -> None:

@@ -400,7 +400,8 @@ def shared_postgres() -> PostgresServer:
     """One for all tests that do no harm to it; each takes a database or schema of its own. Nothing but the tests has
     transactions there.
     """
-    return _until_the_end(PostgresServer(_shared_folder() / "postgres", autovacuum="off"))
+    # Nobody kills it: that is for servers of one's own, which sync.
+    return _until_the_end(PostgresServer(_shared_folder() / "postgres", autovacuum="off", fsync="off"))
 
 
 @functools.cache

@@ -11,10 +11,11 @@ T = TypeVar("T")
 
 PATIENCE_S = 30
 PAUSE_S = 0.02
+LOOK_S = 0.1
 
 
 class Patience:
-    """A time that passes only while the machine works: what a short sleep takes too long is not counted."""
+    """A time that passes only while the machine works: what a short sleep or a look takes too long is not counted."""
 
     def __init__(self, within_s: float) -> None:
         self._end = time.monotonic() + within_s
@@ -24,15 +25,22 @@ class Patience:
         return time.monotonic() >= self._end
 
     def pause(self) -> None:
+        self._forgive(lambda: time.sleep(PAUSE_S), 2 * PAUSE_S)
+
+    def look(self, read: Callable[[], T]) -> T:
+        return self._forgive(read, LOOK_S)
+
+    def _forgive(self, work: Callable[[], T], expected_s: float) -> T:
         start = time.monotonic()
-        time.sleep(PAUSE_S)
-        self._end += max(0.0, time.monotonic() - start - 2 * PAUSE_S)
+        done = work()
+        self._end += max(0.0, time.monotonic() - start - expected_s)
+        return done
 
 
 def until(ready: Callable[[], T], what: str, within_s: float = PATIENCE_S) -> T:
     """The first answer that is true."""
     patience = Patience(within_s)
-    while not (found := ready()):
+    while not (found := patience.look(ready)):
         assert not patience.is_over, f"{what}: not within {within_s} s"
         patience.pause()
     return found
@@ -40,7 +48,7 @@ def until(ready: Callable[[], T], what: str, within_s: float = PATIENCE_S) -> T:
 
 def until_equal(read: Callable[[], object], wanted: object, within_s: float = PATIENCE_S) -> None:
     patience = Patience(within_s)
-    while (found := read()) != wanted:
+    while (found := patience.look(read)) != wanted:
         assert not patience.is_over, f"not {wanted!r} within {within_s} s, but {found!r}"
         patience.pause()
 

@@ -39,7 +39,8 @@ class PostgresLedger:
 
     async def open(self) -> list[str]:
         await self._pool.open()
-        return await self._pool.write(_migrate, repeat=True)
+        is_current = await self._pool.read(_is_current)
+        return [] if is_current else await self._pool.fill(_migrate)
 
     async def close(self) -> None:
         await self._pool.close()
@@ -227,8 +228,17 @@ class _Snapshot(NamedTuple):
         return cls(int(next_id), [int(each) for each in unfinished.split(",") if each])
 
 
+async def _is_current(connection: Connection) -> bool:
+    if await connection.fetchval("SELECT to_regclass('migrations')") is None:
+        return False
+    done = int(await connection.fetchval(SQL["last_migration"]))
+    return done == load_migrations("laurels.adapters.postgres")[-1].number
+
+
 async def _migrate(connection: Connection) -> list[str]:
     """Many servers may start together: one does it, the others wait and find it done."""
+    # It takes as long as the tables are large.
+    await connection.execute("SET LOCAL statement_timeout = 0")
     await connection.execute(SQL["lock_schema"])
     await connection.execute(SQL["create_migrations"])
     done = int(await connection.fetchval(SQL["last_migration"]))

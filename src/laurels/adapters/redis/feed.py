@@ -23,7 +23,7 @@ Hear = Callable[[str | None], None]
 
 LOOK_S = 0.2
 PING_S = 1.0
-SILENCE_S = 3.0
+SILENCE_S = 2.0
 RETRY_S = 0.5
 SHARDED_SINCE = 7
 
@@ -121,7 +121,9 @@ class RedisFeed:
 
     async def _hear(self, pubsub: Any, place: str, *, sharded: bool) -> None:
         subscribed: set[str] = set()
-        heard_at = pinged_at = time.monotonic()
+        pinged_at = time.monotonic()
+        # Since when a ping has no answer.
+        silent_since: float | None = None
         while True:
             wanted = {channel for channel in self._hearers if self._places.get(channel) == place}
             # One by one: a shard refuses channels of several slots in one command.
@@ -132,14 +134,16 @@ class RedisFeed:
             subscribed = wanted
             if not subscribed:
                 return
-            if time.monotonic() - pinged_at > PING_S:
-                pinged_at = time.monotonic()
+            now = time.monotonic()
+            if silent_since is None and now - pinged_at > PING_S:
+                silent_since = pinged_at = now
                 await pubsub.ping()
             message = await pubsub.get_message(timeout=LOOK_S)
             if message is not None:
-                heard_at = time.monotonic()
+                silent_since = None
                 self._take(message, subscribed)
-            elif time.monotonic() - heard_at > SILENCE_S:
+            elif silent_since is not None and now - silent_since > SILENCE_S:
+                # Looked for after the time was over: it may be this process that stood still.
                 raise TimeoutError("no sign of life")
 
     def _take(self, message: dict[str, Any], subscribed: set[str]) -> None:
