@@ -270,7 +270,9 @@ def test_everything_about_a_person_is_one_file_and_can_be_erased(
         assert game.put(board + "/users/ada", json={"score": 1}).json()["score"] == 1
 
 
-def test_users_of_a_board_are_found_by_name(api: httpx.Client, new_board: NewBoard) -> None:
+def test_users_of_a_board_are_found_by_name(
+    server: RunningServer, api: httpx.Client, pod: str, new_board: NewBoard
+) -> None:
     board = new_board(public=True, segments=["global", "region"])
     names = {
         f"s1-{board}": f"Sooni {board}",
@@ -293,6 +295,10 @@ def test_users_of_a_board_are_found_by_name(api: httpx.Client, new_board: NewBoa
     # Not the third, who has no score.
     assert found(q=f"SOONI {board}") == [(f"s2-{board}", 1), (f"s1-{board}", 2)]
     problem(httpx.get(f"{api.base_url}{search}", params={"q": "x", "viewer": "x"}), 401, "key_required")
+    # The board is public; who is hidden on it is none of other pods' business.
+    with client_of(server, api, pod, "client") as stranger:
+        problem(stranger.get(search, params={"q": "x", "viewer": "x"}), 403, "role_forbidden")
+        assert stranger.get(search, params={"q": "x"}).status_code == 200
     assert found(q=f"s1-{board}") == [(f"s1-{board}", 2)]
     assert found(q=f"sooni {board}", segment="region:kr", limit="1") == [(f"s2-{board}", 1)]
     assert found(q=f"sooni {board}", segment="region:eu") == []

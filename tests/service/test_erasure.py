@@ -28,7 +28,10 @@ def test_an_erased_user_is_gone_for_good(stage: Stage) -> None:
         await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.SHADOW, None, None)
         person = [line async for line in laurels.erasures.export("default", "ada")]
         assert [line["kind"] for line in person] == [
-            "profile", "hidden", "score", "event", "event", "result", "act",
+            "profile", "hidden", "score", "event", "event", "result", "result", "result", "act",
+        ]  # fmt: skip
+        assert [(line["segment"], line["rank"]) for line in person if line["kind"] == "result"] == [
+            ("circle:red", 1), ("global", 1), ("region:eu", 1),
         ]  # fmt: skip
         erased_at = stage.clock.now
         act = await laurels.erasures.erase(ADMIN, "default", "ada", "asked for it", None)

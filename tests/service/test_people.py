@@ -281,6 +281,32 @@ def test_every_read_of_a_page_is_a_number_of_queries_that_does_not_grow(stage: S
     play(stage, work)
 
 
+def test_listing_ended_boards_is_one_query_whatever_became_of_them(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        end = stage.clock.now + SECOND_US
+        boards = [
+            await create(laurels, uuid=f"b{number}", end_at=end, grace_s=0, keep_periods_days=days)
+            for number, days in enumerate([None, 1] * 6)
+        ]
+        for board in boards:
+            await laurels.submissions.submit_many(board, [Submission(user, 1.0) for user in ("ada", "bob")])
+        for days in (1, 1, 3):
+            stage.clock.now += days * 86_400 * SECOND_US
+            await laurels.jobs.run_due()
+        boards = [held(laurels, board.uuid) for board in boards]
+        with pytest.raises(NotFound):
+            await laurels.reads.count(boards[1])
+        calls = count_calls(laurels)
+        costs = []
+        for some in (boards[:1], boards):
+            calls[0] = 0
+            assert (await laurels.reads.counts(some)).value == [2] * len(some)
+            costs.append(calls[0])
+        assert costs == [1, 1]
+
+    play(stage, work)
+
+
 def count_calls(laurels: Laurels) -> list[int]:
     calls = [0]
     own = asyncio.current_task()

@@ -99,9 +99,4 @@ def _of(ranking: Ranking) -> tuple[int, str]:
 
 
 def _place(final: Final, style: RankStyle) -> Place:
-    ranks = {
-        RankStyle.ORDINAL: final.place,
-        RankStyle.COMPETITION: final.competition,
-        RankStyle.DENSE: final.dense,
-    }
-    return Place(final.user_id, final.score, final.achieved_at, ranks[style])
+    return Place(final.user_id, final.score, final.achieved_at, final.rank(style))

@@ -17,7 +17,7 @@ class ScoreType(StrEnum):
 
 
 class SchemaState(StrEnum):
-    """Active and deprecated ones are in use; a deprecated one is used only by events that name it."""
+    """Active and deprecated ones are in use; events that name none use the newest active one first."""
 
     DRAFT = "draft"
     ACTIVE = "active"

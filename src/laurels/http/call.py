@@ -198,8 +198,10 @@ class Endpoint:
         self.guard(call)
         call.query = self._query(connection)
         if getattr(call.query, "viewer", None) is not None:
-            # Whoever may say whose eyes these are can find out who is hidden: not everybody.
+            # Whoever may say whose eyes these are can find out who is hidden: not everybody, and no other pod.
             call.caller.require_key()
+            if hasattr(call, "board"):
+                call.laurels.boards.to_read_with_key(call.caller, call.board.uuid)
         return call
 
     def _response(self, answer: Any) -> Response:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from laurels.core.board import Board, Ranking
+from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.people import GLOBAL
 from laurels.core.windows import Period
 from laurels.ports.index import Ranks
@@ -24,6 +24,15 @@ class Final(Struct, frozen=True):
     competition: int
     dense: int
     segment: str = GLOBAL
+
+    def rank(self, style: RankStyle) -> int:
+        match style:
+            case RankStyle.ORDINAL:
+                return self.place
+            case RankStyle.COMPETITION:
+                return self.competition
+            case RankStyle.DENSE:
+                return self.dense
 
 
 class Grant(Struct, frozen=True):
@@ -59,8 +68,8 @@ class Seasons(Protocol):
     async def find_period(self, board_id: int, name: str) -> Period | None:
         """A period of a board, whatever became of it."""
 
-    async def period_at(self, board_id: int, window: str, at: int) -> Period | None:
-        """The last period of a window that began up to an instant."""
+    async def periods_at(self, asked: Sequence[tuple[int, str, int]]) -> list[Period | None]:
+        """The last period of a board's window that began up to an instant, for each that is asked for; one query."""
 
     async def periods(
         self, board_id: int, window: str | None, before: tuple[int, int] | None, limit: int
@@ -143,12 +152,27 @@ class Seasons(Protocol):
         `before`: when a period was frozen, and its id.
         """
 
+    async def finals_of_user(
+        self, board_ids: Sequence[int], user_id: str, after: tuple[int, str], limit: int
+    ) -> list[Result]:
+        """All final places of a user on some boards, in every segment, also those that were set right since.
+
+        `after`: a period's id and a segment.
+        """
+
     async def grants_of_user(
-        self, board_ids: Sequence[int], user_id: str, before: tuple[int, int, str] | None, limit: int
+        self,
+        board_ids: Sequence[int],
+        user_id: str,
+        before: tuple[int, int, str] | None,
+        limit: int,
+        *,
+        withdrawn: bool = False,
     ) -> list[tuple[int, Period, Grant]]:
         """What a user was granted on some boards, with the board's id, the last frozen period first.
 
-        `before`: when a period was frozen, its id, and the reward that was given last.
+        `before`: when a period was frozen, its id, and the reward that was given last. `withdrawn`: also in periods
+        that were replaced.
         """
 
     async def grants_of_period(self, period_id: int, after: tuple[int, str], limit: int) -> list[Grant]:

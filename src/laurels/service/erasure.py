@@ -131,18 +131,20 @@ class Erasures:
                 }
 
     async def _results(self, boards: dict[int, Board], user_id: str) -> AsyncIterator[dict[str, Any]]:
-        before: tuple[int, int] | None = None
-        while results := await self._ledger.seasons.results(list(boards), user_id, before, PAGE):
-            for result in results:
+        after = (0, "")
+        while results := await self._ledger.seasons.finals_of_user(list(boards), user_id, after, PAGE):
+            for board_id, period, final in ((each.board_id, each.period, each.final) for each in results):
                 yield {
                     "kind": "result",
-                    "UUID": boards[result.board_id].uuid,
-                    "window": result.period.window,
-                    "period": result.period.name,
-                    "rank": result.final.place,
-                    "score": result.final.score,
+                    "UUID": boards[board_id].uuid,
+                    "window": period.window,
+                    "period": period.name,
+                    "segment": final.segment,
+                    "rank": final.rank(boards[board_id].rank_style),
+                    "score": final.score,
+                    "timestamp": to_datetime(final.achieved_at),
                 }
-            before = (results[-1].period.frozen_at or 0, results[-1].period.id)
+            after = (results[-1].period.id, results[-1].final.segment)
 
     async def _events(self, board: Board, user_id: str) -> AsyncIterator[dict[str, Any]]:
         before: int | None = None
@@ -162,7 +164,7 @@ class Erasures:
 
     async def _rewards(self, boards: dict[int, Board], user_id: str) -> AsyncIterator[dict[str, Any]]:
         before: tuple[int, int, str] | None = None
-        while granted := await self._ledger.seasons.grants_of_user(list(boards), user_id, before, PAGE):
+        while granted := await self._ledger.seasons.grants_of_user(list(boards), user_id, before, PAGE, withdrawn=True):
             for board_id, period, grant in granted:
                 yield {
                     "kind": "reward",
@@ -173,6 +175,7 @@ class Erasures:
                     "reward": grant.reward,
                     "rank": grant.rank,
                     "prize": msgspec.Raw(grant.prize.encode()),
+                    "withdrawn": period.is_replaced,
                     "claimedAt": None if grant.claimed_at is None else to_datetime(grant.claimed_at),
                 }
             _, period, grant = granted[-1]

@@ -78,6 +78,26 @@ class Reads:
     async def count(self, board: Board) -> Shown[int]:
         return await self._read(board, Selection(), lambda ranks, ranking: ranks.count(ranking), "count")
 
+    async def counts(self, boards: Sequence[Board]) -> Shown[list[int | None]]:
+        """How many are ranked on each board, or were at its end; None: nobody can tell now.
+
+        One query to the ledger for all that have ended, and all others at once from the index.
+        """
+        self._follower.require_ready()
+        periods = await self._seasons.currents(boards)
+        counted = await asyncio.gather(*map(self._count_shown, boards, periods))
+        return Shown([shown.value for shown in counted], any(shown.degraded for shown in counted))
+
+    async def _count_shown(self, board: Board, period: Period | None) -> Shown[int | None]:
+        if period is None or period.is_final:
+            return Shown(None if period is None else period.total_users, False)
+        target = (period, board.ranking(period.id))
+        try:
+            shown = await self._read(board, Selection(), lambda r, ranking: r.count(ranking), "count", target)
+        except (Unavailable, NotFound):
+            return Shown(None, False)
+        return Shown(shown.value, shown.degraded)
+
     async def top(
         self, board: Board, selection: Selection, offset: int, limit: int, target: Target | None = None
     ) -> Shown[Page]:

@@ -1,6 +1,6 @@
 """Periods as people see them: the present, the past and the next; ending one by hand; results and rewards of users."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -62,15 +62,25 @@ class Seasons:
         _need_window(board, window)
         return await self._ledger.seasons.periods(board.id, window, before, limit)
 
-    async def _current(self, board: Board, window: str) -> Period:
+    async def currents(self, boards: Sequence[Board]) -> list[Period | None]:
+        """What each board shows of its first window, in one query."""
+        return await self._shown([(board, board.windows[0].name) for board in boards])
+
+    async def _shown(self, asked: Sequence[tuple[Board, str]]) -> list[Period | None]:
         now = self._clock.now_us()
-        ended_at = board.ended_at
-        if ended_at is not None and now >= ended_at:
-            # What an ended board shows is how it ended.
-            now = ended_at - 1
-        period = board.current_period(window, now)
-        if period is None:
-            period = await self._ledger.seasons.period_at(board.id, window, now)
+        # What an ended board shows is how it ended.
+        moments = [now if board.ended_at is None else min(now, board.ended_at - 1) for board, _ in asked]
+        held = [board.current_period(window, at) for (board, window), at in zip(asked, moments, strict=True)]
+        past = [
+            (board.id, window, at)
+            for (board, window), at, period in zip(asked, moments, held, strict=True)
+            if period is None
+        ]
+        found = iter(await self._ledger.seasons.periods_at(past) if past else ())
+        return [next(found) if period is None else period for period in held]
+
+    async def _current(self, board: Board, window: str) -> Period:
+        (period,) = await self._shown([(board, window)])
         if period is None:
             raise NotFound("period_not_found", f"The window {window!r} has not begun.", field="period")
         return period
@@ -79,9 +89,9 @@ class Seasons:
         current = await self._current(board, window)
         found = None
         if current.start is not None:
-            found = board.current_period(window, current.start - 1) or await self._ledger.seasons.period_at(
-                board.id, window, current.start - 1
-            )
+            found = board.current_period(window, current.start - 1)
+            if found is None:
+                (found,) = await self._ledger.seasons.periods_at([(board.id, window, current.start - 1)])
         if found is None:
             raise NotFound("period_not_found", f"The window {window!r} has no period before this one.", field="period")
         return found

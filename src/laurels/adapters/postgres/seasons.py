@@ -47,9 +47,11 @@ class PostgresSeasons:
         found = await self._pool.read(lambda c: c.fetchrow(SQL["find_period"], board_id, name))
         return None if found is None else read_period(found)
 
-    async def period_at(self, board_id: int, window: str, at: int) -> Period | None:
-        found = await self._pool.read(lambda c: c.fetchrow(SQL["period_at"], board_id, window, at))
-        return None if found is None else read_period(found)
+    async def periods_at(self, asked: Sequence[tuple[int, str, int]]) -> list[Period | None]:
+        columns = list(map(list, zip(*asked, strict=True)))
+        found = await self._pool.read(lambda c: c.fetch(SQL["periods_at"], *columns)) if asked else []
+        periods = {number: read_period(rest) for number, *rest in found}
+        return [periods.get(number) for number in range(1, len(asked) + 1)]
 
     async def periods(
         self, board_id: int, window: str | None, before: tuple[int, int] | None, limit: int
@@ -204,10 +206,26 @@ class PostgresSeasons:
             for board_id, *columns in found
         ]
 
+    async def finals_of_user(
+        self, board_ids: Sequence[int], user_id: str, after: tuple[int, str], limit: int
+    ) -> list[Result]:
+        values = (user_id, *after, list(board_ids), limit)
+        found = await self._pool.read(lambda c: c.fetch(SQL["finals_of_user"], *values))
+        return [
+            Result(board_id, read_period(columns[:PERIOD_COLUMNS]), Final(*columns[PERIOD_COLUMNS:]))
+            for board_id, *columns in found
+        ]
+
     async def grants_of_user(
-        self, board_ids: Sequence[int], user_id: str, before: tuple[int, int, str] | None, limit: int
+        self,
+        board_ids: Sequence[int],
+        user_id: str,
+        before: tuple[int, int, str] | None,
+        limit: int,
+        *,
+        withdrawn: bool = False,
     ) -> list[tuple[int, Period, Grant]]:
-        values = (user_id, list(board_ids), *(before or (LAST_SEQ, LAST_SEQ, "")), limit)
+        values = (user_id, list(board_ids), *(before or (LAST_SEQ, LAST_SEQ, "")), limit, withdrawn)
         found = await self._pool.read(lambda c: c.fetch(SQL["grants_of_user"], *values))
         return [_read_grant(columns) for columns in found]
 

@@ -4,11 +4,14 @@
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE board_id = $1 AND name = $2;
 
--- name: period_at
-SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
-WHERE board_id = $1 AND window_name = $2 AND (start_at <= $3 OR start_at IS NULL)
-  AND state NOT IN ('refreezing', 'superseded', 'discarded')
-ORDER BY start_at DESC NULLS LAST, id DESC LIMIT 1;
+-- name: periods_at
+SELECT k.number, p.* FROM unnest($1::bigint[], $2::text[], $3::bigint[]) WITH ORDINALITY AS k (board_id, window_name, at, number)
+CROSS JOIN LATERAL (
+    SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+    WHERE board_id = k.board_id AND window_name = k.window_name AND (start_at <= k.at OR start_at IS NULL)
+      AND state NOT IN ('refreezing', 'superseded', 'discarded')
+    ORDER BY start_at DESC NULLS LAST, id DESC LIMIT 1
+) AS p;
 
 -- name: periods_page
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
@@ -75,11 +78,20 @@ WHERE f.user_id = $1 AND f.segment = 'global' AND (p.frozen_at, p.id) < ($2, $3)
   AND p.board_id = ANY ($4::bigint[])
 ORDER BY p.frozen_at DESC, p.id DESC LIMIT $5;
 
+-- name: finals_of_user
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
+       f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense, f.segment
+FROM finals f JOIN periods p ON p.id = f.period_id
+WHERE f.user_id = $1 AND (f.period_id, f.segment) > ($2, $3) AND p.state IN ('frozen', 'superseded')
+  AND p.board_id = ANY ($4::bigint[])
+ORDER BY f.period_id, f.segment LIMIT $5;
+
 -- name: grants_of_user
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
 FROM grants g JOIN periods p ON p.id = g.period_id
-WHERE g.user_id = $1 AND p.state IN ('frozen', 'pruned') AND p.board_id = ANY ($2::bigint[])
+WHERE g.user_id = $1 AND p.board_id = ANY ($2::bigint[])
+  AND (p.state IN ('frozen', 'pruned') OR ($7 AND p.state IN ('superseded', 'discarded')))
   AND ((p.frozen_at, p.id) < ($3, $4) OR (p.id = $4 AND g.reward > $5))
 ORDER BY p.frozen_at DESC, p.id DESC, g.reward LIMIT $6;
 

@@ -49,9 +49,10 @@ class SqliteSeasons:
         found = await self._threads.read(lambda c: c.execute(SQL["find_period"], (board_id, name)).fetchone())
         return None if found is None else read_period(found)
 
-    async def period_at(self, board_id: int, window: str, at: int) -> Period | None:
-        found = await self._threads.read(lambda c: c.execute(SQL["period_at"], (board_id, window, at)).fetchone())
-        return None if found is None else read_period(found)
+    async def periods_at(self, asked: Sequence[tuple[int, str, int]]) -> list[Period | None]:
+        found = await self._threads.read(lambda c: c.execute(SQL["periods_at"], (json.dumps(asked),)).fetchall())
+        periods = {number: read_period(rest) for number, *rest in found}
+        return [periods.get(number) for number in range(len(asked))]
 
     async def periods(
         self, board_id: int, window: str | None, before: tuple[int, int] | None, limit: int
@@ -206,13 +207,29 @@ class SqliteSeasons:
             for board_id, *columns in found
         ]
 
+    async def finals_of_user(
+        self, board_ids: Sequence[int], user_id: str, after: tuple[int, str], limit: int
+    ) -> list[Result]:
+        asked = (user_id, *after, str(list(board_ids)), limit)
+        found = await self._threads.read(lambda c: c.execute(SQL["finals_of_user"], asked).fetchall())
+        return [
+            Result(board_id, read_period(columns[:PERIOD_COLUMNS]), Final(*columns[PERIOD_COLUMNS:]))
+            for board_id, *columns in found
+        ]
+
     async def grants_of_user(
-        self, board_ids: Sequence[int], user_id: str, before: tuple[int, int, str] | None, limit: int
+        self,
+        board_ids: Sequence[int],
+        user_id: str,
+        before: tuple[int, int, str] | None,
+        limit: int,
+        *,
+        withdrawn: bool = False,
     ) -> list[tuple[int, Period, Grant]]:
         frozen_at, period_id, reward = before or (LAST_SEQ, LAST_SEQ, "")
         asked = {
             "user": user_id, "boards": str(list(board_ids)), "frozen": frozen_at, "period": period_id, "reward": reward,
-            "limit": limit,
+            "limit": limit, "withdrawn": withdrawn,
         }  # fmt: skip
         found = await self._threads.read(lambda c: c.execute(SQL["grants_of_user"], asked).fetchall())
         return [_read_grant(columns) for columns in found]

@@ -4,10 +4,15 @@
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE board_id = ? AND name = ?;
 
--- name: period_at
-SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
-WHERE board_id = ? AND window_name = ? AND (start_at <= ? OR start_at IS NULL)
-  AND state NOT IN ('refreezing', 'superseded', 'discarded') ORDER BY start_at DESC, id DESC LIMIT 1;
+-- name: periods_at
+SELECT k.key, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces
+FROM json_each(?) AS k JOIN periods p ON p.id = (
+    SELECT id FROM periods
+    WHERE board_id = json_extract(k.value, '$[0]') AND window_name = json_extract(k.value, '$[1]')
+      AND (start_at <= json_extract(k.value, '$[2]') OR start_at IS NULL)
+      AND state NOT IN ('refreezing', 'superseded', 'discarded')
+    ORDER BY start_at DESC, id DESC LIMIT 1
+);
 
 -- name: periods_page
 SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
@@ -68,11 +73,20 @@ WHERE f.user_id = ? AND f.segment = 'global' AND (p.frozen_at, p.id) < (?, ?) AN
   AND p.board_id IN (SELECT value FROM json_each(?))
 ORDER BY p.frozen_at DESC, p.id DESC LIMIT ?;
 
+-- name: finals_of_user
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
+       f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense, f.segment
+FROM finals f JOIN periods p ON p.id = f.period_id
+WHERE f.user_id = ? AND (f.period_id, f.segment) > (?, ?) AND p.state IN ('frozen', 'superseded')
+  AND p.board_id IN (SELECT value FROM json_each(?))
+ORDER BY f.period_id, f.segment LIMIT ?;
+
 -- name: grants_of_user
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
 FROM grants g JOIN periods p ON p.id = g.period_id
-WHERE g.user_id = :user AND p.state IN ('frozen', 'pruned') AND p.board_id IN (SELECT value FROM json_each(:boards))
+WHERE g.user_id = :user AND p.board_id IN (SELECT value FROM json_each(:boards))
+  AND (p.state IN ('frozen', 'pruned') OR (:withdrawn AND p.state IN ('superseded', 'discarded')))
   AND ((p.frozen_at, p.id) < (:frozen, :period) OR (p.id = :period AND g.reward > :reward))
 ORDER BY p.frozen_at DESC, p.id DESC, g.reward LIMIT :limit;
 

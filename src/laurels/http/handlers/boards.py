@@ -1,6 +1,7 @@
 """Boards: create, list, read, change, archive."""
 
-import asyncio
+import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -75,7 +76,7 @@ async def get_boards(call: Call[BoardsQuery, None]) -> BoardsAnswer:
     after = decode_cursor(query.cursor) or 0
     boards = call.laurels.boards.page(call.caller, query.pod_id, query.status, after, query.limit)
     return BoardsAnswer(
-        leaderboards=list(await asyncio.gather(*(_answer(call, board) for board in boards))),
+        leaderboards=await _answers(call, boards),
         next_cursor=encode_cursor(boards[-1].id) if len(boards) == query.limit else None,
     )
 
@@ -127,8 +128,19 @@ async def delete_board(call: Call[NoQuery, None]) -> BoardAnswer:
 
 
 async def _answer(call: Call[Any, Any], board: Board) -> BoardAnswer:
-    laurels = call.laurels
-    now = laurels.clock.now_us()
+    (answer,) = await _answers(call, [board])
+    return answer
+
+
+async def _answers(call: Call[Any, Any], boards: Sequence[Board]) -> list[BoardAnswer]:
+    now = call.laurels.clock.now_us()
+    totals: list[int | None] = [None] * len(boards)
+    with contextlib.suppress(Unavailable):
+        totals = call.show(await call.laurels.reads.counts(boards))
+    return [_show_board(board, total, now) for board, total in zip(boards, totals, strict=True)]
+
+
+def _show_board(board: Board, total_users: int | None, now: int) -> BoardAnswer:
     # A window that was just added begins in a moment.
     current = (board.current_period(window, now) or board.next_period(window, now) for window in board.window_names)
     return BoardAnswer(
@@ -156,15 +168,8 @@ async def _answer(call: Call[Any, Any], board: Board) -> BoardAnswer:
         keep_periods_days=board.keep_periods_days,
         pruned_before=show_moment(board.pruned_before),
         created_at=to_datetime(board.created_at),
-        total_users=await _total_users(call, board),
+        total_users=total_users,
     )
-
-
-async def _total_users(call: Call[Any, Any], board: Board) -> int | None:
-    try:
-        return call.show(await call.laurels.reads.count(board))
-    except Unavailable:
-        return None
 
 
 def _added(board: Board, sent: list[str | WindowBody] | UnsetType) -> tuple[Window, ...] | UnsetType:

@@ -65,7 +65,7 @@ async def put_schema(call: Call[NoQuery, SchemaBody]) -> SchemaAnswer:
 async def patch_schema(call: Call[NoQuery, SchemaStateBody]) -> SchemaAnswer:
     """Change the state of a schema
 
-    `draft`: not used yet. `active`: used. `deprecated`: used by events that name it. `retired`: not used any more.
+    `draft`: not used yet. `active`: used. `deprecated`: still used, after active ones. `retired`: not used any more.
     """
     pod_id = await _pod_of(call)
     return _answer(await call.laurels.schemas.set_state(pod_id, _version(call), call.body.state))

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from laurels.core.board import Board, RankStyle
+from laurels.core.board import Board
 from laurels.core.instants import to_datetime
 from laurels.core.windows import Period
 from laurels.http.answers import (
@@ -99,7 +99,7 @@ async def get_user_results(call: Call[UserQuery, None]) -> ResultsAnswer:
                 period=result.period.name,
                 start_time=show_moment(result.period.start),
                 end_time=show_moment(result.period.end),
-                rank=result.final.competition if board.rank_style is RankStyle.COMPETITION else result.final.place,
+                rank=result.final.rank(board.rank_style),
                 score=result.final.score,
                 timestamp=to_datetime(result.final.achieved_at),
                 total_users=result.period.total_users or 0,
