@@ -32,7 +32,8 @@ from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
 from laurels.http.protocol import BoundedProtocol
 from laurels.http.routes import build_app
-from laurels.server import configure_logs, listen, settle_memory
+from laurels.logs import configure_logs
+from laurels.server import listen, settle_memory
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission

@@ -28,8 +28,8 @@ from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
 from laurels.core.schemas import FieldMappings, SchemaState, SchemaTerms, TimestampFormat, Where
+from laurels.logs import configure_logs
 from laurels.ports import Feed, Index, Ledger
-from laurels.server import configure_logs
 from laurels.service.ingest.topics import Topics
 from laurels.service.laurels import Ingest, Laurels
 from load import BOARD, SEED, bench_board, user_name

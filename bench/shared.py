@@ -25,7 +25,7 @@ from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
 from laurels.adapters.system_clock import SystemClock
 from laurels.core.board import Board, Ranking
-from laurels.server import configure_logs
+from laurels.logs import configure_logs
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
 from laurels.service.submit import Submission

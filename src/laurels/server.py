@@ -6,7 +6,6 @@ import gc
 import logging
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -186,30 +185,3 @@ def listen(host: str, port: int) -> socket.socket:
 def address_of(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def configure_logs(level: str) -> None:
-    """One line an event on standard error: easy to read on a terminal, JSON elsewhere."""
-    number = logging.getLevelNamesMapping()[level.upper()]
-    renderer = (
-        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        if sys.stderr.isatty()
-        else structlog.processors.JSONRenderer()
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info if not sys.stderr.isatty() else _as_it_is,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    # uvicorn speaks through the standard library; what it says below a warning is about itself.
-    logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
-
-
-def _as_it_is(logger: object, name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    del logger, name
-    return event

@@ -1,23 +1,18 @@
-"""Settings → adapters → service. The only place that knows which adapter is used."""
+"""Settings → adapters → service. The only place that knows which adapter is used; the others are not even loaded."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from laurels.adapters.file_lock import holder_address
-from laurels.adapters.file_spool import FileSpool
-from laurels.adapters.http_sender import HttpSender
-from laurels.adapters.kafka import KafkaBroker, read_client_config
-from laurels.adapters.memory_feed import MemoryFeed
-from laurels.adapters.memory_index import MemoryIndex
-from laurels.adapters.postgres import PostgresLedger
-from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
-from laurels.adapters.sql_ledger import Stretch
-from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
 from laurels.config import Settings
 from laurels.ports import Broker, Feed, Index, Ledger
-from laurels.service.laurels import Ingest, Laurels
+
+if TYPE_CHECKING:
+    from laurels.adapters.sql_ledger import Stretch
+    from laurels.service.laurels import Laurels
 
 Announce = Callable[[str], None]
 
@@ -25,14 +20,21 @@ Announce = Callable[[str], None]
 def build_ledger(settings: Settings) -> tuple[Ledger, Announce]:
     """The ledger, and how to tell other processes where the one that holds it can be reached."""
     if settings.ledger_path is None:
+        from laurels.adapters.postgres import PostgresLedger
+
         ledger = PostgresLedger(settings.ledger, SystemClock(), settings.ledger_connections)
         return ledger, lambda _address: None
+    from laurels.adapters.sqlite import SqliteLedger
+
     embedded = SqliteLedger(settings.ledger_path, SystemClock())
     return embedded, embedded.announce
 
 
 async def take_over(settings: Settings, path: Path, advance: Callable[[int, int], None]) -> Counter[str]:
     """Fill the PostgreSQL of the settings with all that a SQLite ledger holds; gives how many rows of which table."""
+    from laurels.adapters.postgres import PostgresLedger
+    from laurels.adapters.sqlite import SqliteLedger
+
     clock = SystemClock()
     source = SqliteLedger(path, clock)
     target = PostgresLedger(settings.ledger, clock, settings.ledger_connections)
@@ -44,7 +46,7 @@ async def take_over(settings: Settings, path: Path, advance: Callable[[int, int]
         await source.open()
         total = await source.count_contents()
 
-        async def counted() -> AsyncIterator[Stretch]:
+        async def counted() -> AsyncIterator["Stretch"]:
             rows.clear()
             async for stretch in source.contents():
                 yield stretch
@@ -58,7 +60,11 @@ async def take_over(settings: Settings, path: Path, advance: Callable[[int, int]
     return rows
 
 
-def build_laurels(settings: Settings, admin_key: str) -> tuple[Laurels, Announce]:
+def build_laurels(settings: Settings, admin_key: str) -> tuple["Laurels", Announce]:
+    from laurels.adapters.file_spool import FileSpool
+    from laurels.adapters.http_sender import HttpSender
+    from laurels.service.laurels import Ingest, Laurels
+
     ledger, announce = build_ledger(settings)
     index, feed = _build_index(settings)
     laurels = Laurels(
@@ -94,12 +100,21 @@ def running_server(settings: Settings) -> str | None:
 
 
 def _build_broker(settings: Settings) -> Broker | None:
-    return None if settings.kafka is None else KafkaBroker(settings.kafka, read_client_config(settings.kafka_config))
+    if settings.kafka is None:
+        return None
+    from laurels.adapters.kafka import KafkaBroker, read_client_config
+
+    return KafkaBroker(settings.kafka, read_client_config(settings.kafka_config))
 
 
 def _build_index(settings: Settings) -> tuple[Index, Feed]:
     if not settings.is_shared:
+        from laurels.adapters.memory_feed import MemoryFeed
+        from laurels.adapters.memory_index import MemoryIndex
+
         feed = MemoryFeed()
         return MemoryIndex(feed), feed
+    from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
+
     connection = RedisConnection(parse_redis_url(settings.index), settings.index_timeout_ms)
     return RedisIndex(connection), RedisFeed(connection)

@@ -14,6 +14,7 @@ ALLOWED = {
     "errors": set(),
     "ports": {"core", "ports"},
     "metrics": set(),
+    "logs": set(),
     "service": {"core", "ports", "errors", "metrics", "service"},
     "adapters": {"core", "ports", "errors", "adapters"},
     "config": {"core", "errors"},
@@ -22,7 +23,7 @@ ALLOWED = {
     "server": {"config", "errors", "http", "service", "wiring"},
     "web": set(),
     "client": {"client", "core", "errors", "http"},
-    "cli": {"cli", "client", "config", "core", "errors", "server", "wiring", "__version__"},
+    "cli": {"cli", "client", "config", "core", "errors", "logs", "server", "wiring", "__version__"},
 }
 
 

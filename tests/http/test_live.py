@@ -14,7 +14,7 @@ import pytest
 import websockets
 from websockets.asyncio.client import connect
 
-from laurels.http.live_frames import ChangesFrame, ProblemFrame, ResetFrame, SnapshotFrame
+from laurels.http.live_answers import ChangesFrame, ProblemFrame, ResetFrame, SnapshotFrame
 from support.calls import NewBoard, problem
 from support.live import live_url, next_frame, seen, watching
 from support.running import RunningServer

@@ -12,13 +12,13 @@ import pytest
 from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.instants import SECOND_US
 from laurels.core.order import Order
-from laurels.core.scores import Rule
+from laurels.core.scores import RankState, Rule
 from laurels.errors import NotFound
 from laurels.ports import Applied, Role, Row, StoredAct
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
-from laurels.service.submit import Accepted, RankState, Submission
+from laurels.service.submit import Accepted, Submission
 from support.services import Stage, differences
 from support.waiting import until_async
 

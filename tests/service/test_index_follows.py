@@ -14,13 +14,13 @@ from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.order import Order, Ties
-from laurels.core.scores import Rule, Standing
+from laurels.core.scores import RankState, Rule, Standing
 from laurels.errors import TooMany, Unavailable
 from laurels.ports import Applied, Role, Row
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
-from laurels.service.submit import Accepted, RankState, Submission
+from laurels.service.submit import Accepted, Submission
 from laurels.service.verify import Difference, Fault
 from support.ledgers import FakeClock
 from support.services import differences, running

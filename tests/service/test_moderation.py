@@ -8,7 +8,7 @@ import pytest
 from laurels.core.instants import SECOND_US
 from laurels.core.people import Hidden
 from laurels.core.rewards import Between, Reward
-from laurels.core.scores import Rule
+from laurels.core.scores import RankState, Rule
 from laurels.core.windows import ALL_TIME
 from laurels.errors import Conflict, NotFound
 from laurels.ports import Role
@@ -16,7 +16,7 @@ from laurels.service import moderation
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
-from laurels.service.submit import RankState, Submission
+from laurels.service.submit import Submission
 from support.model import ModelBoard, ModelPerson
 from support.people import ADMIN, HOUR, create, freeze_the_day, held, play, submit, top, void
 from support.services import Stage, differences

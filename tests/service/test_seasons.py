@@ -8,14 +8,14 @@ from laurels.core.board import Board, RankStyle
 from laurels.core.instants import SECOND_US
 from laurels.core.order import Order, Ties
 from laurels.core.rewards import Between, Reward
-from laurels.core.scores import Rule
+from laurels.core.scores import RankState, Rule
 from laurels.core.windows import ALL_TIME, Window
 from laurels.errors import Conflict, Invalid, NotFound
 from laurels.ports import Recorded, Role
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
-from laurels.service.submit import RankState, Submission
+from laurels.service.submit import Submission
 from support.people import ADMIN, DAILY, HOUR, held, play, submit, until_prepared
 from support.services import Stage, differences
 

@@ -11,7 +11,7 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 from laurels.client import AsyncClient, LiveView
-from laurels.http.live_frames import ChangesFrame, HeartbeatFrame, LiveFrame, ProblemFrame
+from laurels.http.live_answers import ChangesFrame, HeartbeatFrame, LiveFrame, ProblemFrame
 
 decode_frame = msgspec.json.Decoder(LiveFrame).decode
 

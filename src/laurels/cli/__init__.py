@@ -8,7 +8,7 @@ import typer
 from laurels import __version__
 from laurels.cli import admin, data, events, migrate, serve, simulate, watch
 from laurels.errors import OUTSIDE, LaurelsError
-from laurels.server import configure_logs
+from laurels.logs import configure_logs
 
 app = typer.Typer(
     name="laurels",

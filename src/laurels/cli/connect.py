@@ -4,23 +4,16 @@ There is only one way in, the HTTP API; where nobody serves the data folder, the
 as it runs, on a socket in a private temporary folder.
 """
 
-import asyncio
 import contextlib
-import socket
-import tempfile
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 
-from laurels.cli.progress import show_progress
 from laurels.client import Ask, AsyncClient
-from laurels.config import Settings, read_admin_key
-from laurels.core.ids import new_secret
+from laurels.config import Settings
 from laurels.errors import Invalid, LaurelsError, Unauthenticated, Unavailable
-from laurels.server import Server, address_of, listen
 from laurels.wiring import running_server
 
 TIMEOUT_S = 60
@@ -33,11 +26,13 @@ async def connect(settings: Settings) -> AsyncIterator["Peer"]:
     url = settings.url or own
     if url:
         # The folder's key is for the server that holds the folder, and for nobody else.
-        key = settings.key or (_admin_key(settings) if _same_server(url, own) else None)
-        async with _client(url, key) as client:
+        key = settings.key or (find_admin_key(settings) if _same_server(url, own) else None)
+        async with client_of(url, key) as client:
             yield client
     elif url is None:
-        async with _own_server(settings) as client:
+        from laurels.cli.serving import own_server
+
+        async with own_server(settings) as client:
             yield client
     else:
         raise Unavailable("ledger_unavailable", f"{settings.data_dir} is in use by another laurels command.")
@@ -65,7 +60,7 @@ def reach_other(url: str, key: str | None) -> Peer:
     """Another Laurels than the one that the settings name."""
     if not url.startswith(("http://", "https://")):
         raise Invalid("wrong_format", f"--from {url!r} must begin with http:// or https://.", field="--from")
-    other = _client(url, key)
+    other = client_of(url, key)
     other.key_option = "--from-key"
     return other
 
@@ -90,7 +85,7 @@ async def call(
         raise peer.with_hint(error) from error
 
 
-def _admin_key(settings: Settings) -> str | None:
+def find_admin_key(settings: Settings) -> str | None:
     if settings.admin_key:
         return settings.admin_key
     try:
@@ -103,57 +98,6 @@ def _same_server(url: str, own: str | None) -> bool:
     return own is not None and own != "" and httpx.URL(url) == httpx.URL(own)
 
 
-def _client(url: str, key: str | None, transport: httpx.AsyncHTTPTransport | None = None) -> Peer:
+def client_of(url: str, key: str | None, transport: httpx.AsyncHTTPTransport | None = None) -> Peer:
     # Without any key there are still the public boards.
     return Peer(url, key, timeout_s=TIMEOUT_S, transport=transport)
-
-
-@contextlib.asynccontextmanager
-async def _own_server(settings: Settings) -> AsyncIterator[Peer]:
-    if settings.ledger_path is not None and not settings.ledger_path.exists():
-        raise Unavailable(
-            "ledger_unavailable",
-            f"There is no ledger at {settings.ledger_path}, and no server was named with --url.",
-        )
-    admin_key = _admin_key(settings) or new_secret()
-    with tempfile.TemporaryDirectory(prefix="laurels-") as folder:
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listening.bind(str(Path(folder) / "socket"))
-        listening.listen()
-        transport = httpx.AsyncHTTPTransport(uds=str(Path(folder) / "socket"))
-        client = _client(f"http://{OWN}", settings.key or admin_key, transport)
-        async with _serving(settings, admin_key, listening, ""), client:
-            yield client
-
-
-@contextlib.asynccontextmanager
-async def connect_or_serve(settings: Settings) -> AsyncIterator[Peer]:
-    """Where there is no server, one is started on the address that the settings name, for as long as this lasts."""
-    if settings.url or running_server(settings) is not None:
-        async with connect(settings) as client:
-            yield client
-        return
-    listening = listen(settings.host, settings.port)
-    address = address_of(listening)
-    admin_key = read_admin_key(settings)
-    async with _serving(settings, admin_key, listening, address), _client(address, admin_key) as client:
-        yield client
-
-
-@contextlib.asynccontextmanager
-async def _serving(settings: Settings, admin_key: str, listening: socket.socket, address: str) -> AsyncIterator[None]:
-    ready = asyncio.Event()
-    with show_progress("Loading ranks") as advance:
-        server = Server(settings, admin_key, advance, ready.set)
-        serving = asyncio.create_task(server.serve(listening, address))
-        loaded = asyncio.create_task(ready.wait())
-        await asyncio.wait({serving, loaded}, return_when=asyncio.FIRST_COMPLETED)
-    try:
-        if serving.done():
-            await serving
-            raise Unavailable("stopping", "The server stopped before it was ready.")
-        yield
-    finally:
-        loaded.cancel()
-        server.stop()
-        await serving

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from laurels.cli.admin import Key, Url
-from laurels.cli.connect import Peer, connect_or_serve
+from laurels.cli.connect import Peer
 from laurels.cli.serve import DataDir, option
 from laurels.cli.simulation import Play, Simulation
 from laurels.client import Score
@@ -53,6 +53,8 @@ def simulate(
 
 
 async def _run(settings: Settings, simulation: Simulation, board: str, rate: float, duration: float, seed: int) -> bool:
+    from laurels.cli.serving import connect_or_serve
+
     async with connect_or_serve(settings) as peer:
         try:
             await _prepare(peer, simulation, board)

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from laurels.client.trying import error_from
 from laurels.http.answers import Entry
-from laurels.http.live_frames import ChangesFrame, HeartbeatFrame, LiveBoard, LiveFrame, ProblemFrame
+from laurels.http.live_answers import ChangesFrame, HeartbeatFrame, LiveBoard, LiveFrame, ProblemFrame
 
 # Heartbeats come more often than that.
 SILENCE_S = 40.0

@@ -29,6 +29,23 @@ class Rule(StrEnum):
     LATEST = "latest"
 
 
+class RankState(StrEnum):
+    """Why there is a rank, or none."""
+
+    RANKED = "ranked"
+    OUTSIDE_CAPACITY = "outside_capacity"
+    REMOVED = "removed"
+    # Somebody hid the user.
+    HIDDEN = "hidden"
+    CATCHING_UP = "catching_up"
+    # The board is buffered: its ranking hears of it within flushMs.
+    BUFFERED = "buffered"
+    # A repetition of what was counted in a period that is final by now.
+    PERIOD_OVER = "period_over"
+    # The score itself is still on its way to the ledger.
+    SPOOLED = "spooled"
+
+
 class Standing(Struct, frozen=True):
     """What the events of one user in one period add up to."""
 

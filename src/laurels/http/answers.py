@@ -7,14 +7,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from laurels.core.board import Status
 from laurels.core.order import Order, Ties
-from laurels.core.scores import Rule
+from laurels.core.scores import RankState, Rule
 from laurels.http.fields import (
     Answer,
     Instant,
 )
 from laurels.http.requests import RewardBody, WindowBody
 from laurels.ports import Role
-from laurels.service.submit import RankState
 
 
 class Problem(Answer, omit_defaults=True):

@@ -9,7 +9,8 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from laurels.errors import OUTSIDE, LaurelsError, Unavailable
-from laurels.http.live_frames import HEARTBEAT, EncodedFrame, ProblemFrame, encode_frame, event_of
+from laurels.http.live_answers import ProblemFrame
+from laurels.http.live_frames import HEARTBEAT, EncodedFrame, encode_frame, event_of
 from laurels.http.problems import problem_of
 from laurels.http.protocol import SocketLink, text_message
 from laurels.service.live import LiveHub, Subscription

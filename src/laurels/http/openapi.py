@@ -14,7 +14,7 @@ from laurels.http.answers import Problem, RebuildLine, VerifyLine
 from laurels.http.call import Endpoint, Streamed, Text
 from laurels.http.fields import BoardUuid, Circle, DeadLetterId, PodId, SchemaVersion, UserId
 from laurels.http.live import Live
-from laurels.http.live_frames import LiveFrame
+from laurels.http.live_answers import LiveFrame
 from laurels.http.problems import MEDIA_TYPE
 from laurels.http.requests import ScoreItem
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from laurels.core.ids import new_event_id
 from laurels.core.instants import SECOND_US, to_datetime
 from laurels.core.limits import AHEAD_US, METADATA_BYTES, METADATA_DEPTH
 from laurels.core.people import Hidden
-from laurels.core.scores import Standing
+from laurels.core.scores import RankState, Standing
 from laurels.core.windows import Period
 from laurels.errors import Conflict, Invalid, LaurelsError
 from laurels.ports import Act, Change, Clock, Event, Ledger, Placement, Recorded, StoredAct
@@ -41,23 +40,6 @@ class Submission(Struct, frozen=True):
     metadata: dict[str, Any] | None = None
     stamped: bool = False
     region: str | None = None
-
-
-class RankState(StrEnum):
-    """Why there is a rank, or none."""
-
-    RANKED = "ranked"
-    OUTSIDE_CAPACITY = "outside_capacity"
-    REMOVED = "removed"
-    # Somebody hid the user.
-    HIDDEN = "hidden"
-    CATCHING_UP = "catching_up"
-    # The board is buffered: its ranking hears of it within flushMs.
-    BUFFERED = "buffered"
-    # A repetition of what was counted in a period that is final by now.
-    PERIOD_OVER = "period_over"
-    # The score itself is still on its way to the ledger.
-    SPOOLED = "spooled"
 
 
 class Counted(Struct, frozen=True):
