@@ -175,8 +175,8 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 def hide_password(url: str) -> str:
     """An address for people and logs."""
-    hidden = re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
-    return re.sub(r"([?&][a-z_]*password=)[^&]*", r"\1***", hidden)
+    hidden = re.sub(r"([?&][a-z_]*password=)[^&]*", r"\1***", url)
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", hidden)
 
 
 def read_admin_key(settings: Settings) -> str:

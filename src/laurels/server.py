@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import resource
 import signal
 import socket
 import time
@@ -30,6 +31,7 @@ TELL_EVERY_S = 10
 # Probes want an answer after this long, also from one that can't serve yet.
 HOLD_BACK_S = 10
 BACKLOG = 2048
+MAX_FILES = 1_000_000
 
 
 class Server:
@@ -147,6 +149,14 @@ class _QuietServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def allow_connections() -> None:
+    """As many open files as the system lets us have: what shells give by default is few."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if most == resource.RLIM_INFINITY else min(most, MAX_FILES)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def settle_memory() -> None:

@@ -126,6 +126,37 @@ def test_events_are_published_on_from_where_they_were(tmp_path: Path, published:
     play(tmp_path, f"take-over-published-{published}", work)
 
 
+def test_a_server_that_starts_meanwhile_waits(tmp_path: Path) -> None:
+    async def work(source: SqliteLedger, target: PostgresLedger) -> None:
+        await new_board(source, uuid="board")
+        under_way, gate = asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> AsyncIterator[Stretch]:
+            under_way.set()
+            await gate.wait()
+            async for stretch in source.contents():
+                yield stretch
+
+        taking = asyncio.create_task(target.take_over(slowly))
+        await under_way.wait()
+        late = PostgresLedger(target._pool._url, FakeClock(), max_connections=2)
+        opening = asyncio.create_task(late.open())
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+        async def waits() -> bool:
+            return bool(await target._pool.read(lambda c: c.fetchval(waiting)))
+
+        await until_async(waits, "the one that waits")
+        assert not opening.done()
+        gate.set()
+        await taking
+        assert await opening == []
+        assert [board.uuid for board in await late.boards()] == ["board"]
+        await late.close()
+
+    play(tmp_path, "take-over-waits", work)
+
+
 def test_what_postgresql_can_not_hold_is_named(tmp_path: Path) -> None:
     async def work(source: SqliteLedger, target: PostgresLedger) -> None:
         await new_board(source, name="a zero \0 that nobody may send any more")

@@ -28,7 +28,8 @@ def visit(browser: Browser, server: RunningServer) -> Iterator[Open]:
     visits: list[Visit] = []
 
     def open_page(path: str, url: str | None = None, **context: Any) -> Page:
-        one = Visit(browser, url or server.url, **context)
+        # Only a server of the test's own is ever restarted.
+        one = Visit(browser, url or server.url, restarts=url is not None, **context)
         visits.append(one)
         one.page.set_default_timeout(20_000)
         one.page.goto(path)

@@ -26,7 +26,7 @@ from laurels.service.submit import Submission
 from support.ledgers import FakeClock, new_event
 from support.services import DEFAULTS, differences
 from support.stores import RedisServer, end_claim, shared_postgres, temporary_folder
-from support.waiting import until_async
+from support.waiting import until_async, until_so
 
 _names = iter(range(10**6))
 
@@ -184,6 +184,38 @@ def test_what_a_pass_found_and_could_not_apply_is_not_forgotten(database: str, r
             shown = await laurels.reads.top(board, Selection(), 0, 1)
             assert (shown.degraded, shown.value.places[0].user_id) == (False, "orphan")
             assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_what_is_found_while_a_ranking_is_mended_is_mended_too(
+    database: str, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass that can't apply something leaves it to the task that is just about to end."""
+
+    async def run() -> None:
+        async with serving(database, redis, repair_interval_ms=600_000) as (laurels, board):
+            await submit(laurels, board, 0, 5)
+            healer, index = laurels._healer, laurels._index
+            period_id = board.periods[0].id
+            looks = 0
+            states = index.states
+
+            async def late_find(rankings: Any) -> Any:
+                nonlocal looks
+                looks += 1
+                if looks == 2:
+                    await laurels._ledger.record([new_event(board, "orphan", "orphan", 1000.0, 1)])
+                    healer._overflowed.add(period_id)
+                    healer.mend(board, board.ranking(period_id))
+                return await states(rankings)
+
+            monkeypatch.setattr(index, "states", late_find)
+            healer.mend(board, board.ranking(period_id))
+            await until_so(lambda: not healer.is_mending, "the end of it")
+            assert not healer.is_behind(board.ranking(period_id))
+            shown = await laurels.reads.top(board, Selection(), 0, 1)
+            assert (shown.degraded, shown.value.places[0].user_id) == (False, "orphan")
 
     asyncio.run(run())
 

@@ -198,6 +198,8 @@ def test_without_postgres_reads_go_on_and_writes_are_refused(
     create(client, "readonly", rule="best")
     board = "/api/v1/leaderboards/readonly"
     assert client.put(board + "/users/ada", json={"score": 5, "eventId": "r1"}).status_code == 200
+    create(client, "over", rule="best")
+    assert client.patch("/api/v1/leaderboards/over", json={"status": "ENDED"}).status_code == 200
     deployment.postgres.kill()
     try:
         # A write on a connection that did not yet know may have been stored, and is told so.
@@ -212,6 +214,8 @@ def test_without_postgres_reads_go_on_and_writes_are_refused(
         answer = client.get(board + "/top")
         assert (answer.status_code, answer.json()["users"][0]["score"]) == (200, 5)
         assert client.get("/readyz").json()["status"] == "degraded"
+        listed = client.get("/api/v1/leaderboards", params={"podId": "default"}).json()["leaderboards"]
+        assert {each["UUID"]: each["totalUsers"] for each in listed}["readonly"] == 1
     finally:
         deployment.postgres.start()
     until_equal(lambda: client.put(board + "/users/ada", json={"score": 6, "eventId": "r2"}).status_code, 200)

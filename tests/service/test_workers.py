@@ -15,7 +15,7 @@ from support.shared import Deployment, deployed
 from support.waiting import until, until_equal
 
 WORKERS = 3
-SCORE = "/api/v1/leaderboards/default/users/w"
+BOARD = "/api/v1/leaderboards/default"
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +34,14 @@ def test_they_share_a_socket_and_are_started_again(server: RunningServer) -> Non
     pids = children(server.pid)
     assert len(pids) == WORKERS
     with server.client() as client:
-        answers = [client.put(SCORE, json={"score": 1}) for _ in range(30)]
+        answers = [client.put(f"{BOARD}/users/shared", json={"score": 1}) for _ in range(30)]
         assert [answer.text for answer in answers if answer.status_code != 200] == []
     os.kill(pids[0], signal.SIGKILL)
     until_equal(lambda: len([pid for pid in children(server.pid) if pid not in pids]), 1)
     with server.client() as client:
         metrics = client.get("/metrics").text
         assert 'laurels_events_total{outcome="accepted"}' in metrics
-    assert read(server).json()["score"] == 30
+    assert read(server, "shared").json()["score"] == 30
     assert server.terminate() == 0
     assert all(not is_alive(pid) for pid in pids)
 
@@ -51,7 +51,7 @@ def test_one_that_cannot_serve_yet_leaves_the_socket_to_the_others(
 ) -> None:
     """PostgreSQL is away, so that it can't start; the others read from Redis."""
     with server.client() as client:
-        assert client.put(SCORE, json={"score": 1}).status_code == 200
+        assert client.put(f"{BOARD}/users/left", json={"score": 1}).status_code == 200
     old = children(server.pid)
     # The last that a worker opens, after which it needs PostgreSQL no more.
     until(lambda: all(has_connection(pid, deployment.redis.port) for pid in old), "workers that are ready")  # type: ignore[union-attr]
@@ -62,7 +62,7 @@ def test_one_that_cannot_serve_yet_leaves_the_socket_to_the_others(
         until_equal(lambda: len([pid for pid in children(server.pid) if pid not in old]), 1)
         answers = []
         while time.monotonic() < end - 2:
-            answer = read(server)
+            answer = read(server, "left")
             answers += [answer.text] if time.monotonic() < end and answer.status_code != 200 else []
         assert answers == []
         # Alone, it answers that it can't serve, and probes that it is alive.
@@ -84,10 +84,10 @@ def test_one_whose_parent_died_before_it_could_look_stops(deployment: Deployment
     until_equal(lambda: [pid for pid in pids if is_alive(pid)], [])
 
 
-def read(server: RunningServer) -> httpx.Response:
+def read(server: RunningServer, user: str) -> httpx.Response:
     """By a connection of its own: which worker accepts it, nobody knows."""
     with server.client() as client:
-        return client.get(SCORE + "/rank")
+        return client.get(f"{BOARD}/users/{user}/rank")
 
 
 def is_alive_at(server: RunningServer) -> bool:

@@ -28,10 +28,12 @@ def browsing() -> Iterator[Browser]:
 class Visit:
     """A page in the browser that may not fail silently: errors, and requests to anybody else, are kept."""
 
-    def __init__(self, browser: Browser, url: str, **context: object) -> None:
+    def __init__(self, browser: Browser, url: str, *, restarts: bool = False, **context: object) -> None:
         self._context = browser.new_context(base_url=url, **context)  # type: ignore[arg-type]
         self.page: Page = self._context.new_page()
         self.errors: list[str] = []
+        # That a server can't be reached, or shows nothing to strangers, is what some tests are about.
+        self._expected = ["ERR_CONNECTION_REFUSED", "status of 401", *(["status of 503"] if restarts else [])]
         self._url = url
         self.page.on("pageerror", lambda error: self.errors.append(f"error: {error}"))
         self.page.on("console", self._hear)
@@ -42,9 +44,7 @@ class Visit:
         assert self.errors == []
 
     def _hear(self, message: ConsoleMessage) -> None:
-        # That a server can't be reached or is starting, or shows nothing to strangers, is what some tests are about.
-        expected = ("ERR_CONNECTION_REFUSED", "status of 503", "status of 401")
-        if message.type == "error" and not any(each in message.text for each in expected):
+        if message.type == "error" and not any(each in message.text for each in self._expected):
             self.errors.append(f"console: {message.text}")
 
     def _see(self, request: Request) -> None:

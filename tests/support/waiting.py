@@ -3,6 +3,8 @@ only what the service promises within a time has a time of its own.
 """
 
 import asyncio
+import functools
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -11,52 +13,67 @@ T = TypeVar("T")
 
 PATIENCE_S = 30
 PAUSE_S = 0.02
-LOOK_S = 0.1
+
+
+class _Stalls(threading.Thread):
+    """Measures for how long the machine stood still: a short sleep, again and again, that ends too late."""
+
+    def __init__(self) -> None:
+        super().__init__(name="stalls", daemon=True)
+        self.total_s = 0.0
+
+    def run(self) -> None:
+        while True:
+            start = time.monotonic()
+            time.sleep(PAUSE_S)
+            self.total_s += max(0.0, time.monotonic() - start - 2 * PAUSE_S)
+
+
+@functools.cache
+def _stalls() -> _Stalls:
+    measuring = _Stalls()
+    measuring.start()
+    return measuring
 
 
 class Patience:
-    """A time that passes only while the machine works: what a short sleep or a look takes too long is not counted."""
+    """A time that passes only while the machine works."""
 
     def __init__(self, within_s: float) -> None:
-        self._end = time.monotonic() + within_s
+        self._within_s = within_s
+        self._start = time.monotonic()
+        self._stalled_s = _stalls().total_s
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() >= self._end
-
-    def pause(self) -> None:
-        self._forgive(lambda: time.sleep(PAUSE_S), 2 * PAUSE_S)
-
-    def look(self, read: Callable[[], T]) -> T:
-        return self._forgive(read, LOOK_S)
-
-    def _forgive(self, work: Callable[[], T], expected_s: float) -> T:
-        start = time.monotonic()
-        done = work()
-        self._end += max(0.0, time.monotonic() - start - expected_s)
-        return done
+        if time.monotonic() - self._start < self._within_s:
+            return False
+        # Whoever measures may have stood still as well, until now.
+        time.sleep(3 * PAUSE_S)
+        passed_s = time.monotonic() - self._start - (_stalls().total_s - self._stalled_s)
+        return passed_s >= self._within_s
 
 
 def until(ready: Callable[[], T], what: str, within_s: float = PATIENCE_S) -> T:
     """The first answer that is true."""
     patience = Patience(within_s)
-    while not (found := patience.look(ready)):
+    while not (found := ready()):
         assert not patience.is_over, f"{what}: not within {within_s} s"
-        patience.pause()
+        time.sleep(PAUSE_S)
     return found
 
 
 def until_equal(read: Callable[[], object], wanted: object, within_s: float = PATIENCE_S) -> None:
     patience = Patience(within_s)
-    while (found := patience.look(read)) != wanted:
+    while (found := read()) != wanted:
         assert not patience.is_over, f"not {wanted!r} within {within_s} s, but {found!r}"
-        patience.pause()
+        time.sleep(PAUSE_S)
 
 
 async def until_async(ready: Callable[[], Awaitable[T]], what: str, within_s: float = PATIENCE_S) -> T:
-    end = time.monotonic() + within_s
+    patience = Patience(within_s)
     while not (found := await ready()):
-        assert time.monotonic() < end, f"{what}: not within {within_s} s"
+        assert not patience.is_over, f"{what}: not within {within_s} s"
         await asyncio.sleep(PAUSE_S)
     return found
 

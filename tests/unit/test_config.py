@@ -47,5 +47,6 @@ def test_passwords_are_hidden() -> None:
     assert hide_password("redis://:secret@h") == "redis://:***@h"
     sentinel = "redis+sentinel://:a@h/main?sentinel_password={}&ca=x"
     assert hide_password(sentinel.format("secret")) == sentinel.replace(":a@", ":***@").format("***")
+    assert "b" not in hide_password("redis+sentinel://h:26379/main?sentinel_password=a@b").partition("password=")[2]
     assert hide_password("postgresql://h/db?password=secret") == "postgresql://h/db?password=***"
     assert hide_password("redis://h:6379/1") == "redis://h:6379/1"

@@ -21,7 +21,7 @@ from laurels.cli.workers import Workers
 from laurels.config import Settings, hide_password, read_admin_key
 from laurels.core.ids import new_secret
 from laurels.errors import Unavailable
-from laurels.server import Server, address_of, inherit, listen
+from laurels.server import Server, address_of, allow_connections, inherit, listen
 from laurels.wiring import running_server
 
 
@@ -34,6 +34,7 @@ def ingest(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings) -> None:
+    allow_connections()
     listening = listen(settings.host, settings.port) if settings.fd is None else inherit(settings.fd)
     address = address_of(listening)
     admin_key = read_admin_key(settings)

@@ -30,6 +30,9 @@ from laurels.http.people_answers import ChangedAnswer, ProfileAnswer
 
 T = TypeVar("T")
 
+# Few enough that a slow ledger takes all of them in time.
+SCORES_A_CALL = 1000
+
 
 class Selection(TypedDict, total=False):
     """Which ranking of a board is meant; without them, the board's own choice."""

@@ -12,7 +12,7 @@ from laurels.client import asks
 from laurels.client.asks import Ask, Score, Selection
 from laurels.client.following import SILENCE_S, Following, Gap, LiveView
 from laurels.client.trying import TIMEOUT_S, TRIES, error_of, may_try_again, pause_before, unreachable
-from laurels.core.limits import BATCH_ITEMS, PAGE_ENTRIES
+from laurels.core.limits import PAGE_ENTRIES
 from laurels.errors import LaurelsError
 from laurels.http.answers import BoardAnswer, Entry, HistoryEvent, PeriodAnswer, ScoreResult
 
@@ -96,8 +96,8 @@ class AsyncClient:
     async def submit_many(self, board: str, scores: Sequence[Score]) -> list[ScoreResult]:
         """Any number of scores; one result a score, in order."""
         results: list[ScoreResult] = []
-        for first in range(0, len(scores), BATCH_ITEMS):
-            answer = await self.call(asks.submit_many(board, scores[first : first + BATCH_ITEMS]))
+        for first in range(0, len(scores), asks.SCORES_A_CALL):
+            answer = await self.call(asks.submit_many(board, scores[first : first + asks.SCORES_A_CALL]))
             results += answer.results
         return results
 

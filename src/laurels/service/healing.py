@@ -277,7 +277,11 @@ class Healer:
             await complete(self._ledger, self._index, ranking)
         self._overflowed.discard(period_id)
         (after,) = await self._index.states([ranking])
-        return after.standby is Standby.READY and await self._apply_queued(board, ranking)
+        if after.standby is not Standby.READY or not await self._apply_queued(board, ranking):
+            return False
+        # Whoever found something else meanwhile left it to this task.
+        changed = self._by_period.get(period_id)
+        return changed is None or (period_id not in self._overflowed and changed.ranking(period_id) == ranking)
 
     async def _apply_queued(self, board: Board, ranking: Ranking) -> bool:
         period_id = ranking.period_id

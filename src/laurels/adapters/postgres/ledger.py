@@ -229,7 +229,11 @@ class _Snapshot(NamedTuple):
 
 
 async def _is_current(connection: Connection) -> bool:
-    if await connection.fetchval("SELECT to_regclass('migrations')") is None:
+    """Not while somebody fills or changes it."""
+    if (
+        not await connection.fetchval(SQL["schema_is_free"])
+        or await connection.fetchval("SELECT to_regclass('migrations')") is None
+    ):
         return False
     done = int(await connection.fetchval(SQL["last_migration"]))
     return done == load_migrations("laurels.adapters.postgres")[-1].number

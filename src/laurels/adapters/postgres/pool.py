@@ -160,11 +160,12 @@ class PostgresPool:
             await self._probe()
         end = time.monotonic() + PATIENCE_S
         wait_s = 0.02
-        sent = False
+        ever_sent = False
         while True:
+            sent = False
             try:
                 connection = await self._acquire()
-                sent = True
+                ever_sent = sent = True
                 result = await self._run(connection, work, timeout_s, transaction)
             except ROLLED_BACK as error:
                 failure: Exception = error
@@ -180,7 +181,7 @@ class PostgresPool:
             # Whoever waited for its whole time has no time left.
             again = not lost or (repeat and not isinstance(failure, TimeoutError))
             if not again or time.monotonic() > end:
-                if timeout_s > CALL_TIMEOUT_S and isinstance(failure, SLOW):
+                if sent and timeout_s > CALL_TIMEOUT_S and isinstance(failure, SLOW):
                     # Too much was asked of it at once: that says nothing about others.
                     log.warning("ledger_slow", reason=_words(failure), timeout_s=timeout_s)
                     raise _unavailable(
@@ -188,7 +189,7 @@ class PostgresPool:
                     ) from failure
                 if lost:
                     await self._lost(failure)
-                raise _unavailable(outcome_unknown=lost and sent) from failure
+                raise _unavailable(outcome_unknown=lost and ever_sent) from failure
             await asyncio.sleep(wait_s * random.uniform(0.5, 1))  # noqa: S311 - so that two don't meet again
             wait_s = min(0.5, wait_s * 2)
 

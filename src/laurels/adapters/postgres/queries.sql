@@ -257,6 +257,9 @@ SELECT state IN ('open', 'closed') FROM periods WHERE id = $1;
 -- name: lock_schema
 SELECT pg_advisory_xact_lock(7236458137);
 
+-- name: schema_is_free
+SELECT pg_try_advisory_xact_lock_shared(7236458137);
+
 -- name: create_migrations
 CREATE TABLE IF NOT EXISTS migrations (
     number     int PRIMARY KEY,

@@ -66,9 +66,11 @@ class Reader:
                 raise
             everybody = await self._reads.top(board, look.selection, 0, 1, target)
             return mark, State(facts, [], everybody.value.total, everybody.degraded)
-        if look.selection.viewer is not None and (await self._reads.revision(board, look.selection))[0] != target:
-            # The one who looks was hidden meanwhile, or is not any more.
-            return await self.read(look, None, before)
+        if look.selection.viewer is not None:
+            ((_, ranking), _) = await self._reads.revision(board, look.selection)
+            if (ranking.guest is None) != (target[1].guest is None):
+                # The one who looks was hidden meanwhile, or is not any more.
+                return await self.read(look, None, before)
         page, period = read.value, read.period
         assert period is not None, "reads of ranks say which period they are of"
         if period != target[0]:
