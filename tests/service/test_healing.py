@@ -68,15 +68,16 @@ async def serving(
             created_at=0,
         )
         board = await laurels.boards.create(board, None)
-        await until_async(lambda: is_healthy(laurels, board), "a healthy ranking", 10)
+        # All of them: whoever loses Redis while building has to wait until its claim ends.
+        await until_async(lambda: is_healthy(laurels, *laurels.boards.all()), "healthy rankings")
         yield laurels, board
     finally:
         await laurels.close()
 
 
-async def is_healthy(laurels: Laurels, board: Board) -> bool:
-    (state,) = await laurels._index.states([board.ranking(board.periods[0].id)])
-    return state.standby is Standby.READY and not laurels._healer.is_mending
+async def is_healthy(laurels: Laurels, *boards: Board) -> bool:
+    states = await laurels._index.states([board.ranking(period.id) for board in boards for period in board.periods])
+    return {state.standby for state in states} == {Standby.READY} and not laurels._healer.is_mending
 
 
 async def submit(laurels: Laurels, board: Board, first: int, count: int) -> None:
