@@ -18,6 +18,7 @@ from laurels.errors import Unavailable
 from laurels.http.protocol import SOCKET_MESSAGE_BYTES, BoundedProtocol, BoundedSocket
 from laurels.http.routes import build_app
 from laurels.service.follower import Progress
+from laurels.tasks import end_tasks
 from laurels.wiring import build_laurels
 
 log = structlog.get_logger()
@@ -97,9 +98,7 @@ class Server:
                 await asyncio.wait_for(self._may_answer.wait(), self._hold_back_s)
             await self._uvicorn.serve(sockets=[listening])
         finally:
-            loading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await loading
+            await end_tasks([loading])
 
     async def _open_shared(self) -> list[str]:
         """A shared ledger may come later than its servers, which answer 503 until then."""

@@ -13,6 +13,7 @@ from laurels.core.board import Board, Ranking, reserve_of
 from laurels.core.order import encode_key
 from laurels.metrics import BUFFERED
 from laurels.ports import Row
+from laurels.tasks import end_tasks
 
 # From here on a buffer does not wait for its time.
 FULL_ROWS = 50_000
@@ -50,10 +51,7 @@ class Buffers:
 
     async def close(self) -> None:
         await self.flush()
-        tasks = list(self._flushing.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._flushing.values())
 
     async def _flush_after(self, ranking: Ranking, wait_s: float) -> None:
         """Goes on while there is something to send."""

@@ -17,6 +17,7 @@ from laurels.errors import LaurelsError
 from laurels.metrics import BUILDS, REPAIR_QUEUE, REPAIRED
 from laurels.ports import Index, IndexState, Ledger, Row, Standby
 from laurels.service.buffers import reach_capacity
+from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
 
@@ -93,10 +94,7 @@ class Healer:
             self._passing = asyncio.create_task(self._pass_regularly(self._interval_s), name="repair pass")
 
     async def close(self) -> None:
-        tasks = [*self._mending.values(), *([self._passing] if self._passing else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks([*self._mending.values(), *([self._passing] if self._passing else [])])
 
     def know(self, board: Board) -> None:
         """Rankings of periods that it does not have any more are final, and nobody's business here."""

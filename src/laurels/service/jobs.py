@@ -16,6 +16,7 @@ from laurels.core.ids import new_secret
 from laurels.errors import LaurelsError
 from laurels.metrics import JOB_RUNS, JOB_SUCCESS
 from laurels.ports import Clock, JobBook, JobRun
+from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
 
@@ -45,9 +46,7 @@ class Jobs:
 
     async def close(self) -> None:
         """Stop at once: whatever is cut off is gone on with."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
 
     async def runs(self) -> list[JobRun]:
         return await self._book.runs()
@@ -110,5 +109,4 @@ class Jobs:
         try:
             yield
         finally:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
+            await end_tasks([renewing])

@@ -22,6 +22,7 @@ from laurels.ports import Act, Clock, Ledger, StoredAct, StoredEvent
 from laurels.service.access import Caller
 from laurels.service.boards import Boards
 from laurels.service.follower import Follower
+from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
 
@@ -60,9 +61,7 @@ class Moderation:
 
     async def close(self) -> None:
         """Whatever is cut off is gone on with."""
-        for task in self._running.values():
-            task.cancel()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await end_tasks(self._running.values())
 
     # Hiding
 

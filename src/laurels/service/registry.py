@@ -10,6 +10,7 @@ import structlog
 
 from laurels.errors import LaurelsError
 from laurels.ports import Feed, Ledger
+from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
 
@@ -43,8 +44,7 @@ class Registry:
     async def close(self) -> None:
         self._unsubscribe()
         if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+            await end_tasks([self._watching])
 
     async def tell(self) -> None:
         """This server has changed something."""

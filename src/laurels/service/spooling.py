@@ -15,6 +15,7 @@ from laurels.metrics import EVENTS, SPOOL, SPOOLED
 from laurels.ports import Event, Record, Recorded, Spool
 from laurels.service.follower import Follower
 from laurels.service.recorder import Recorder
+from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
 
@@ -57,8 +58,7 @@ class Spooler:
 
     async def close(self) -> None:
         if self._replaying is not None:
-            self._replaying.cancel()
-            await asyncio.gather(self._replaying, return_exceptions=True)
+            await end_tasks([self._replaying])
         await self._spool.close()
 
     @property

@@ -16,6 +16,7 @@ import structlog
 
 from laurels.adapters.redis.connection import ERRORS, RedisConnection
 from laurels.errors import LaurelsError
+from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
 
@@ -44,10 +45,7 @@ class RedisFeed:
         self._running = asyncio.create_task(self._run(), name="feed")
 
     async def close(self) -> None:
-        tasks = [*self._listeners.values(), *([self._running] if self._running else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks([*self._listeners.values(), *([self._running] if self._running else [])])
 
     async def publish(self, topic: str, message: str) -> None:
         channel = self._channel(topic)

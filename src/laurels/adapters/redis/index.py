@@ -28,6 +28,7 @@ from laurels.ports import (
     Row,
     Standby,
 )
+from laurels.tasks import end_tasks
 
 # One script holds everybody else up for as long as it runs.
 BUILD_ROWS = 1000
@@ -324,9 +325,7 @@ class RedisIndex:
                 done, sending = await asyncio.wait(sending)
                 _need_built(done)
         finally:
-            for task in sending:
-                task.cancel()
-            await asyncio.gather(*sending, return_exceptions=True)
+            await end_tasks(sending)
 
     async def _give_up(self, ranking: Ranking, build_id: str) -> None:
         try:

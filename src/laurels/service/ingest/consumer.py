@@ -24,6 +24,7 @@ from laurels.service.ingest.dead_letters import DeadLetters
 from laurels.service.ingest.intake import Intake, Outcome
 from laurels.service.ingest.topics import Topics
 from laurels.service.submit import Accepted
+from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
 
@@ -79,8 +80,7 @@ class Consumer:
         self._closing = True
         if self._running is not None:
             await asyncio.wait({self._running}, timeout=CLOSE_S)
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+            await end_tasks([self._running])
 
     async def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -120,9 +120,7 @@ class Consumer:
                 under_way.popleft()
             await self._commit(inbox)
         finally:
-            for task in under_way:
-                task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await end_tasks(under_way)
             self._stuck.clear()
 
     async def _wait_for(self, oldest: "asyncio.Task[_Ended]", inbox: Inbox) -> _Ended:

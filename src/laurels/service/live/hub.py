@@ -20,6 +20,7 @@ from laurels.ports import Feed
 from laurels.service.live.reader import Reader
 from laurels.service.live.subscription import Audience, Subscription
 from laurels.service.live.view import Look, View
+from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
 
@@ -108,9 +109,7 @@ class LiveHub:
         self.end(Unavailable("stopping", "The server is shutting down."))
         tasks = [task for watch in self._watches.values() for task in watch.tasks]
         tasks += [self._sweeping] if self._sweeping else []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
 
     def _watch(self, look: Look) -> "_Watch":
         watch = self._watches.get(look.board_id)
@@ -291,7 +290,7 @@ class _Watch:
             self._hub.forget(self._board_id)
 
     async def _run(self) -> None:
-        while True:
+        while self._viewed:
             try:
                 async with asyncio.timeout(LOOK_S):
                     await self._hint.wait()
