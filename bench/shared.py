@@ -88,8 +88,8 @@ async def measure(postgres: PostgresServer, store: RedisServer, users: int, seco
             pass
         figures: Figures = {"rebuild": users / (time.perf_counter() - start)}
         figures["bytes"] = (await used_memory(plain) - before) / users
-        counted = await laurels.reads.count(board)
-        assert (counted.value, counted.degraded) == (users, False)
+        counted = await laurels.reads.counts([board])
+        assert (counted.value, counted.degraded) == ([users], False)
         figures |= await rates(laurels, board, users, seconds)
         bare |= await bare_rates(postgres, plain, ranking, users, seconds)
         await plain.aclose()

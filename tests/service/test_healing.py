@@ -69,7 +69,7 @@ async def serving(
         )
         board = await laurels.boards.create(board, None)
         # All of them: whoever loses Redis while building has to wait until its claim ends.
-        await until_async(lambda: is_healthy(laurels, *laurels.boards.all()), "healthy rankings")
+        await until_async(lambda: is_healthy(laurels, *laurels.boards.all()), "healthy rankings", 10)
         yield laurels, board
     finally:
         await laurels.close()
@@ -108,7 +108,7 @@ def test_a_redis_that_comes_back_with_an_older_state_says_so_and_catches_up(data
                 return caught.value.code == "catching_up"
 
             # Before that, connections to the Redis that is gone have to end.
-            await until_async(is_catching_up, "Redis")
+            await until_async(is_catching_up, "Redis", 10)
             shown = await laurels.reads.top(board, Selection(), 0, 3)
             assert shown.degraded
             assert [place.user_id for place in shown.value.places] == ["u99", "u98", "u97"]
@@ -337,7 +337,7 @@ def test_a_ledger_that_was_set_back_to_a_backup_makes_the_index_follow(database:
             await laurels._ledger.record([new_event(board, "after", "after", 1.0, 1)])
 
             async def is_counted() -> bool:
-                return (await laurels.reads.count(board)).value == 6
+                return (await laurels.reads.counts([board])).value == [6]
 
             await until_async(is_counted, "the count", 10)
             assert await differences(laurels) == []
@@ -360,6 +360,6 @@ def test_a_builder_that_dies_is_replaced_when_its_claim_ends(database: str, redi
             end_claim(redis, index._keys_of(ranking).names[0])
             await until_async(lambda: is_healthy(laurels, board), "a healthy ranking", 10)
             assert (await index._run(ranking, "build", "dead", 500, b"\x90", b""))[0] == b"gone"
-            assert (await laurels.reads.count(board)).value == 5
+            assert (await laurels.reads.counts([board])).value == [5]
 
     asyncio.run(run())

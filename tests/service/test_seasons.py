@@ -189,7 +189,7 @@ def test_an_ended_tournament_shows_how_it_ended(stage: Stage) -> None:
         assert held(laurels).periods == ()
         granted = await laurels.seasons.rewards_of_user([held(laurels)], "ada", None, 10)
         assert [(each.period.name, each.grant.reward) for each in granted][-1] == ("all", "cup")
-        assert (await laurels.reads.count(held(laurels))).value == 2
+        assert (await laurels.reads.counts([held(laurels)])).value == [2]
 
     play(stage, work)
 

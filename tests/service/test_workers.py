@@ -37,7 +37,7 @@ def test_they_share_a_socket_and_are_started_again(server: RunningServer) -> Non
         answers = [client.put(f"{BOARD}/users/shared", json={"score": 1}) for _ in range(30)]
         assert [answer.text for answer in answers if answer.status_code != 200] == []
     os.kill(pids[0], signal.SIGKILL)
-    until_equal(lambda: len([pid for pid in children(server.pid) if pid not in pids]), 1)
+    until_equal(lambda: len([pid for pid in children(server.pid) if pid not in pids]), 1, 10)
     with server.client() as client:
         metrics = client.get("/metrics").text
         assert 'laurels_events_total{outcome="accepted"}' in metrics

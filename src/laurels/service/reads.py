@@ -75,9 +75,6 @@ class Reads:
         # By period: when they were read, and how many are in each.
         self._regions: dict[int, tuple[float, list[tuple[str, int]]]] = {}
 
-    async def count(self, board: Board) -> Shown[int]:
-        return await self._read(board, Selection(), lambda ranks, ranking: ranks.count(ranking), "count")
-
     async def counts(self, boards: Sequence[Board]) -> Shown[list[int | None]]:
         """How many are ranked on each board, or were at its end; None: nobody can tell now.
 

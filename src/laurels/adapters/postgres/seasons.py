@@ -201,20 +201,14 @@ class PostgresSeasons:
     ) -> list[Result]:
         values = (user_id, *(before or (LAST_SEQ, LAST_SEQ)), list(board_ids), limit)
         found = await self._pool.read(lambda c: c.fetch(SQL["results"], *values))
-        return [
-            Result(board_id, read_period(columns[:PERIOD_COLUMNS]), Final(*columns[PERIOD_COLUMNS:]))
-            for board_id, *columns in found
-        ]
+        return [_read_result(columns) for columns in found]
 
     async def finals_of_user(
         self, board_ids: Sequence[int], user_id: str, after: tuple[int, str], limit: int
     ) -> list[Result]:
         values = (user_id, *after, list(board_ids), limit)
         found = await self._pool.read(lambda c: c.fetch(SQL["finals_of_user"], *values))
-        return [
-            Result(board_id, read_period(columns[:PERIOD_COLUMNS]), Final(*columns[PERIOD_COLUMNS:]))
-            for board_id, *columns in found
-        ]
+        return [_read_result(columns) for columns in found]
 
     async def grants_of_user(
         self,
@@ -303,6 +297,11 @@ async def _insert_messages(connection: Connection, messages: Sequence[Message]) 
         SQL["insert_message"],
         [(m.message_id, m.pod_id, m.period_id, m.kind, m.body, m.created_at) for m in messages],
     )
+
+
+def _read_result(columns: Any) -> Result:
+    board_id, *rest = columns
+    return Result(board_id, read_period(rest[:PERIOD_COLUMNS]), Final(*rest[PERIOD_COLUMNS:]))
 
 
 def _read_grant(columns: Any) -> tuple[int, Period, Grant]:

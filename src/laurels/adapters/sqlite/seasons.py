@@ -202,20 +202,14 @@ class SqliteSeasons:
     ) -> list[Result]:
         asked = (user_id, *(before or (LAST_SEQ, LAST_SEQ)), str(list(board_ids)), limit)
         found = await self._threads.read(lambda c: c.execute(SQL["results"], asked).fetchall())
-        return [
-            Result(board_id, read_period(columns[:PERIOD_COLUMNS]), Final(*columns[PERIOD_COLUMNS:]))
-            for board_id, *columns in found
-        ]
+        return [_read_result(columns) for columns in found]
 
     async def finals_of_user(
         self, board_ids: Sequence[int], user_id: str, after: tuple[int, str], limit: int
     ) -> list[Result]:
         asked = (user_id, *after, str(list(board_ids)), limit)
         found = await self._threads.read(lambda c: c.execute(SQL["finals_of_user"], asked).fetchall())
-        return [
-            Result(board_id, read_period(columns[:PERIOD_COLUMNS]), Final(*columns[PERIOD_COLUMNS:]))
-            for board_id, *columns in found
-        ]
+        return [_read_result(columns) for columns in found]
 
     async def grants_of_user(
         self,
@@ -330,6 +324,11 @@ def _insert_messages(connection: sqlite3.Connection, messages: Sequence[Message]
             for m in messages
         ],
     )
+
+
+def _read_result(columns: Sequence[Any]) -> Result:
+    board_id, *rest = columns
+    return Result(board_id, read_period(rest[:PERIOD_COLUMNS]), Final(*rest[PERIOD_COLUMNS:]))
 
 
 def _read_grant(columns: Sequence[Any]) -> tuple[int, Period, Grant]:
