@@ -231,6 +231,7 @@ CODES: dict[str, str] = {
     "index_unavailable": "the index can't be reached, nor the ledger in its place",
     "build_running": "another server is building this ranking",
     "kafka_unavailable": "Kafka can't be reached, or does not take a letter",
+    "spool_off": "this server keeps no events on its disk",
     "spool_unavailable": "the ledger can't be reached, and the spool folder can't be written",
     "stopping": "the server is shutting down",
     "ledger_unavailable": "the ledger can't be reached or written",

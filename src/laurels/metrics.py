@@ -25,6 +25,12 @@ NAME_QUERIES = Counter("laurels_name_queries", "Queries for names that the cache
 BUILDS = Counter("laurels_builds", "Rankings that were built anew from the ledger.")
 SPOOLED = Counter("laurels_spooled_events", "Events kept on the local disk, for the ledger could not be reached.")
 SPOOL = Gauge("laurels_spool_events", "Events that wait on the local disk.", multiprocess_mode="livesum")
+SPOOL_ASIDE = Gauge(
+    "laurels_spool_events_put_aside",
+    "Events on the local disk that could not be replayed and wait for somebody to look at them.",
+    multiprocess_mode="livesum",
+)
+SPOOL_DAMAGED = Counter("laurels_spool_events_damaged", "Events on the local disk that could not be read any more.")
 
 INGESTED = Counter("laurels_ingested_records", "Records read from Kafka, by what became of them.", ["pod", "outcome"])
 DEAD_LETTERS = Counter("laurels_dead_letters", "Records that could not be counted, by reason.", ["pod", "code"])
@@ -41,6 +47,12 @@ INGEST_STOPPED = Gauge(
     "laurels_ingest_stopped",
     "1: nothing is read from Kafka, for what was read can't be stored, or Kafka can't be reached.",
     multiprocess_mode="livemax",
+)
+PUBLISH_BEHIND = Gauge(
+    "laurels_publish_behind",
+    "1: a pod's topics can't be written, and it waits while the others are published.",
+    ["pod"],
+    multiprocess_mode="mostrecent",
 )
 PUBLISHED = Counter("laurels_published_messages", "Messages published to Kafka, by kind.", ["kind"])
 

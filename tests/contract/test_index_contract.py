@@ -25,7 +25,7 @@ from laurels.core.order import Order, Ties
 from laurels.core.people import GLOBAL, Hidden
 from laurels.core.scores import Standing
 from laurels.errors import Unavailable
-from laurels.ports import Held, Index, Place, Refill, Row
+from laurels.ports import Held, Index, Place, Position, Refill, Row
 from support.stores import shared_cluster, shared_redis
 
 T = TypeVar("T")
@@ -410,7 +410,7 @@ class IndexMachine(RuleBasedStateMachine):
                 await self.index.apply(self.ranking, [arriving], RankStyle.ORDINAL)
             yield chunk[len(chunk) // 2 :]
 
-        await self.index.load(self.ranking, rows(), "0")
+        await self.index.load(self.ranking, rows(), Position(at="0"))
         await self.refill()
 
 

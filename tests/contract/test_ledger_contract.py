@@ -22,6 +22,7 @@ from laurels.errors import NotFound
 from laurels.ports import (
     Act,
     Ledger,
+    Position,
     Ranks,
     Record,
     Recorded,
@@ -375,7 +376,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 guest = Guest(hidden.user_id, hidden.standing.score, hidden.standing.achieved_at)
                 ranking = replace(ranking, guest=guest)
             index = MemoryIndex()
-            await index.load(ranking, self.ledger.rows(period.id), "")
+            await index.load(ranking, self.ledger.rows(period.id), Position())
             assert await ranks.count(ranking) == await index.count(ranking)
             for buckets in (1, 2, 20):
                 assert await ranks.distribution(ranking, buckets) == await index.distribution(ranking, buckets)

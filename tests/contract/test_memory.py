@@ -9,7 +9,7 @@ from laurels.core.board import Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.people import GLOBAL
 from laurels.core.scores import Standing
-from laurels.ports import Row
+from laurels.ports import Position, Row
 from support.waiting import until_so
 
 
@@ -26,8 +26,8 @@ def test_builds_of_one_ranking_follow_each_other_and_lose_nothing() -> None:
             await gates[number].wait()
 
         gates[0].set()
-        await index.load(ranking, rows(0), "")
-        builds = [asyncio.create_task(index.load(ranking, rows(number), "")) for number in (1, 2)]
+        await index.load(ranking, rows(0), Position())
+        builds = [asyncio.create_task(index.load(ranking, rows(number), Position())) for number in (1, 2)]
         for number, build in enumerate(builds, 1):
             await until_so(lambda: begun[-1] == number, f"build {number}")  # noqa: B023
             # What the ledger told the build before it, and is applied now.
@@ -51,7 +51,7 @@ def test_an_index_in_memory_tells_of_every_change_that_can_be_seen() -> None:
         async def nothing() -> AsyncIterator[list[Row]]:
             yield []
 
-        await index.load(ranking, nothing(), "")
+        await index.load(ranking, nothing(), Position())
         assert len(told) == 1
         await index.apply(ranking, [Row(1, "ada", Standing(1.0, 0), 1)], RankStyle.ORDINAL)
         assert len(told) == 2

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from laurels.adapters.postgres import PostgresLedger, pool, scores
 from laurels.adapters.sql_files import load_migrations
 from laurels.core.people import ProfileChange
 from laurels.core.scores import Rule
 from laurels.errors import Invalid, Unavailable
-from laurels.ports import Pod, Recorded
+from laurels.ports import Pod, Position, Recorded
 from support.ledgers import FakeClock, new_board, new_event
 from support.stores import HOST, PgBouncer, PostgresServer, shared_postgres, temporary_folder
 from support.waiting import until, until_async
@@ -272,10 +273,12 @@ def test_who_lags_behind_what_is_forgotten_is_told_to_build_anew() -> None:
         await old.execute("BEGIN")
         unfinished = await old.fetchval("SELECT pg_current_xact_id()::text")
 
-        async def count_from(position: str, *unfinished: str) -> int:
+        async def count_from(position: Position, *unfinished: str) -> int:
             """As if nothing else were unfinished there, whatever the server does beside this."""
-            _, next_id, _ = position.split(":")
-            return await ledger.count_changes(f"{next_id}:{next_id}:{','.join(unfinished)}", 100)
+            snapshot, mark = position.at.split(" ")
+            _, next_id, _ = snapshot.split(":")
+            at = f"{next_id}:{next_id}:{','.join(unfinished)} {mark}"
+            return await ledger.count_changes(replace(position, at=at), 100)
 
         positions = []
         for number in range(20):

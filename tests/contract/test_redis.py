@@ -17,7 +17,7 @@ from laurels.core.board import Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Standing
 from laurels.errors import Invalid, Unavailable
-from laurels.ports import Row, Standby
+from laurels.ports import Position, Row, Standby
 from support.rankings import RANKING, chunks, fill, make_rows
 from support.running import free_port
 from support.stores import (
@@ -200,8 +200,8 @@ async def follow_failover(url: str, first: RedisServer, second: RedisServer) -> 
             await index.top(RANKING, 0, 1, RankStyle.ORDINAL)
         assert caught.value.code == "catching_up"
         (state,) = await index.states([RANKING])
-        assert state.position == "5"
-        await index.confirm(RANKING, state, "7")
+        assert state.position == Position(at="5")
+        await index.confirm(RANKING, state, Position(at="7"))
         assert (await index.top(RANKING, 0, 1, RankStyle.ORDINAL)).places[0].user_id == "last"
     finally:
         await index.close()
@@ -259,9 +259,9 @@ def test_a_confirmation_for_a_server_that_is_gone_is_ignored() -> None:
         await index.open("confirming")
         await fill(index)
         (state,) = await index.states([RANKING])
-        await index.confirm(RANKING, replace(state, epoch="0" * 40), "99")
+        await index.confirm(RANKING, replace(state, epoch="0" * 40), Position(at="99"))
         (after,) = await index.states([RANKING])
-        assert after.position == "5"
+        assert after.position == Position(at="5")
         await index.close()
 
     asyncio.run(run())
@@ -296,7 +296,7 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
     rankings = [Ranking(period, "global", Order.DESC, Ties.EARLIEST, None) for period in range(1, 31)]
     for ranking in rankings:
         rows = [Row(ranking.period_id, f"u{n}", Standing(float(n), 0), 1) for n in range(10)]
-        await index.load(ranking, chunks(rows), "1")
+        await index.load(ranking, chunks(rows), Position(at="1"))
     sizes = [int(node.call("DBSIZE")) for node in cluster.masters()]
     assert all(sizes)
     slot = int(cluster.nodes[0].call("CLUSTER", "KEYSLOT", index._keys_of(RANKING).names[0]))
@@ -327,7 +327,7 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
     # Another server holds it now, which has to be told that nothing is missing.
     await until_taken(lambda: is_behind(index))
     (state,) = await index.states([RANKING])
-    await until_taken(lambda: index.confirm(RANKING, state, "2"))
+    await until_taken(lambda: index.confirm(RANKING, state, Position(at="2")))
     before = reads
     await until_so(lambda: reads > before + 10, "some reads after")
     stop.set()
@@ -345,7 +345,10 @@ def test_hundreds_of_rankings_of_a_cluster_are_asked_at_once() -> None:
         await index.open(f"many-{time.time_ns()}")
         rankings = [Ranking(period, "global", Order.DESC, Ties.EARLIEST, None) for period in range(1, 301)]
         await asyncio.gather(
-            *(index.load(each, chunks([Row(each.period_id, "u", Standing(1.0, 0), 1)]), "1") for each in rankings)
+            *(
+                index.load(each, chunks([Row(each.period_id, "u", Standing(1.0, 0), 1)]), Position(at="1"))
+                for each in rankings
+            )
         )
         assert {state.standby for state in await index.states(rankings)} == {Standby.READY}
         counts = await asyncio.gather(*(index.count(each) for each in rankings for _ in range(3)))
@@ -361,7 +364,7 @@ def test_a_build_whose_builder_is_gone_is_forgotten() -> None:
         index = use(shared_redis().url)
         await index.open(f"abandoned-{time.time_ns()}")
         await fill(index)
-        await index._run(RANKING, "begin_build", "dead", 60_000, "", 0, "any")
+        await index._run(RANKING, "begin_build", "dead", 60_000, "", 0, "any", "", 0)
         await index.apply(RANKING, make_rows(3, version=2), RankStyle.ORDINAL)
         keys = index._keys_of(RANKING).names
         with shared_redis().client() as client:
@@ -381,7 +384,7 @@ def test_a_refill_that_is_not_needed_any_more_ends() -> None:
     async def run() -> None:
         index = use(shared_redis().url)
         await index.open(f"late-{time.time_ns()}")
-        await index.load(ranking, chunks(make_rows(100)), "1")
+        await index.load(ranking, chunks(make_rows(100)), Position(at="1"))
         gone = [Row(1, f"u{number}", None, 2) for number in range(70, 100)]
         assert (await index.apply(ranking, gone, RankStyle.ORDINAL)).short
         assert await index.begin_refill(ranking) is not None

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -11,9 +12,9 @@ from laurels.core.periods import terms_of, with_period
 from laurels.core.schemas import FieldMappings, Schema, SchemaState, SchemaTerms, ScoreType, TimestampFormat, Where
 from laurels.core.windows import ALL_TIME, PeriodState, Window
 from laurels.errors import NotFound
-from laurels.ports import BoardChange, Ledger, Replay
+from laurels.ports import BoardChange, Cursors, Ledger, Pod, Replay
 from support.ledgers import Opening, new_board, new_event, open_postgres, open_sqlite, with_ledger
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, until_async
 
 
 @pytest.fixture(params=[open_sqlite, open_postgres], ids=["sqlite", "postgres"])
@@ -85,7 +86,8 @@ def test_each_accepted_event_is_given_once(opening: Opening, tmp_path: Path) -> 
     async def check(ledger: Ledger) -> None:
         boards = [await new_board(ledger, uuid=f"b{n}") for n in range(3)]
         await ledger.record([new_event(boards[0], "before", "u", 1.0, 1)])
-        cursor = await ledger.streams.begin_publishing()
+        begun = await ledger.streams.begin_publishing()
+        cursor = begun.every
         seen: list[str] = []
         done = asyncio.Event()
         rng = random.Random(4)
@@ -114,11 +116,45 @@ def test_each_accepted_event_is_given_once(opening: Opening, tmp_path: Path) -> 
         async with asyncio.timeout(PATIENCE_S):
             await following
         assert sorted(seen) == sorted(written)
-        await ledger.streams.note_published(cursor)
-        assert await ledger.streams.begin_publishing() == cursor
+        assert await ledger.streams.move_cursors(begun, Cursors(cursor))
+        assert await ledger.streams.begin_publishing() == Cursors(cursor)
+        # Somebody who does not know that can't move them.
+        assert not await ledger.streams.move_cursors(begun, Cursors(begun.every, {"pod": begun.every}))
+        assert await ledger.streams.begin_publishing() == Cursors(cursor)
         # One that is refused is not given, nor is one that was voided since.
         await ledger.record([new_event(boards[0], "before", "u", 1.0, 1)])
         assert await ledger.streams.accepted_after(cursor, 10) == ([], cursor)
+
+    with_ledger(opening, tmp_path, check)
+
+
+def test_one_pod_can_be_followed_by_itself(opening: Opening, tmp_path: Path) -> None:
+    """As far as the others were told, and the others without it."""
+
+    async def check(ledger: Ledger) -> None:
+        ours = await new_board(ledger, uuid="ours", pod_id="pod")
+        await ledger.create_pod(Pod("other", "Other", 1))
+        theirs = await new_board(ledger, uuid="theirs", pod_id="other")
+        begun = await ledger.streams.begin_publishing()
+        for number in range(3):
+            await ledger.record(
+                [new_event(ours, f"a{number}", "u", 1.0, 1), new_event(theirs, f"b{number}", "u", 1.0, 1)]
+            )
+
+        async def given(**choice: Any) -> tuple[list[str], str]:
+            found, cursor = await ledger.streams.accepted_after(begun.every, 10, **choice)
+            return [event.event_id for _, event in found], cursor
+
+        async def complete() -> bool:
+            return len((await given())[0]) == 6
+
+        await until_async(complete, "all events")
+        names, cursor = await given(without=["other"])
+        assert names == ["a0", "a1", "a2"]
+        await ledger.record([new_event(theirs, "b3", "u", 1.0, 1)])
+        assert (await given(pod_id="other", up_to=cursor))[0] in (["b0", "b1"], ["b0", "b1", "b2"])
+        assert await ledger.streams.move_cursors(begun, Cursors(cursor, {"other": begun.every}))
+        assert await ledger.streams.begin_publishing() == Cursors(cursor, {"other": begun.every})
 
     with_ledger(opening, tmp_path, check)
 

@@ -13,7 +13,7 @@ from laurels.adapters.sql_files import load_text
 from laurels.adapters.sql_ledger import TABLES, Stretch
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.errors import Invalid, Unavailable
-from laurels.ports import Pod
+from laurels.ports import Cursors, Pod
 from support.ledgers import FakeClock, new_board, new_event, open_sqlite
 from support.stores import shared_postgres
 from support.waiting import until_async
@@ -100,25 +100,26 @@ def test_events_are_published_on_from_where_they_were(tmp_path: Path, published:
         await old.execute("BEGIN; SELECT pg_current_xact_id()")
         board = await new_board(source)
         await source.record([new_event(board, "before", "ada", 1, 0)])
-        cursor = await source.streams.begin_publishing()
+        begun = await source.streams.begin_publishing()
         await source.record([new_event(board, f"e{n}", "ada", 1, 0) for n in range(5)])
-        (*_, (_, third)), cursor = await source.streams.accepted_after(cursor, 3)
+        (*_, (_, third)), cursor = await source.streams.accepted_after(begun.every, 3)
         assert third.event_id == "e2"
-        await source.streams.note_published(cursor)
+        assert await source.streams.move_cursors(begun, Cursors(cursor, {"pod": cursor}))
         if not published:
             await source._threads.write(lambda c: c.execute("DELETE FROM facts WHERE name = 'published_events'"))
         await target.take_over(source.contents)
         assert await target.sender() == await source.sender() == await source.identity()
         for _ in range(2):
-            cursor = await target.streams.begin_publishing()
-            events, _ = await target.streams.accepted_after(cursor, 100)
+            cursors = await target.streams.begin_publishing()
+            assert cursors.behind == ({"pod": cursors.every} if published else {})
+            events, _ = await target.streams.accepted_after(cursors.every, 100)
             assert [event.event_id for _, event in events] == (["e3", "e4"] if published else [])
             await old.close()
         await target.record([new_event(board, "new", "ada", 1, 0)])
 
         async def is_told() -> bool:
             # Not before all that goes on in the same cluster is over.
-            events, _ = await target.streams.accepted_after(cursor, 100)
+            events, _ = await target.streams.accepted_after(cursors.every, 100)
             return [event.event_id for _, event in events] == (["e3", "e4", "new"] if published else ["new"])
 
         await until_async(is_told, "the new one")

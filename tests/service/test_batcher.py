@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
-from laurels.core.board import Board, Ranking, RankStyle
+from laurels.core.board import Board, Ranking
 from laurels.errors import LaurelsError, TooMany, Unavailable
 from laurels.http.routes import build_app
 from laurels.ports import Applied, Event, Record, Recorded, Row
@@ -32,14 +33,14 @@ class GatedLedger(SqliteLedger):
         # Only the batches with these numbers fail, once each.
         self.failing_once: set[int] = set()
 
-    async def record(self, events: Sequence[Event]) -> list[Record]:
+    async def record(self, events: Sequence[Event], history: str | None = None) -> list[Record]:
         await self.gate.wait()
         self.batches.append(len(events))
         if self.failing or len(self.batches) in self.failing_once:
             error = Unavailable("ledger_unavailable", "The disk is full.")
             error.outcome_unknown = self.unsure
             raise error
-        return await super().record(events)
+        return await super().record(events, history)
 
 
 def submissions(count: int, user: str = "ada") -> list[Submission]:
@@ -216,10 +217,10 @@ def test_a_fault_of_the_index_does_not_stop_the_lane(tmp_path: Path) -> None:
     class Broken(MemoryIndex):
         broken = False
 
-        async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:
+        async def apply(self, ranking: Ranking, rows: Sequence[Row], *rest: Any, **named: Any) -> Applied:
             if self.broken:
                 raise ConnectionError("gone")
-            return await super().apply(ranking, rows, style, left_out)
+            return await super().apply(ranking, rows, *rest, **named)
 
         async def drop(self, ranking: Ranking) -> None:
             if self.broken:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from laurels.core.board import Board, Ranking, RankStyle
+from laurels.core.board import Board, Ranking
 from laurels.core.instants import SECOND_US
 from laurels.core.order import Order
 from laurels.core.scores import RankState, Rule
@@ -38,9 +38,9 @@ class Spy:
         index: Any = laurels._index
         apply = index.apply
 
-        async def spied(ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:
+        async def spied(ranking: Ranking, rows: Sequence[Row], *rest: Any, **named: Any) -> Applied:
             self.batches.append(len(rows))
-            applied: Applied = await apply(ranking, rows, style, left_out)
+            applied: Applied = await apply(ranking, rows, *rest, **named)
             return applied
 
         index.apply = spied

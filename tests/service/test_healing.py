@@ -10,6 +10,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from laurels.adapters.http_sender import HttpSender
 from laurels.adapters.postgres import PostgresLedger
@@ -333,7 +334,10 @@ def test_a_ledger_that_was_set_back_to_a_backup_makes_the_index_follow(database:
             ranking = board.ranking(board.periods[0].id)
             await submit(laurels, board, 0, 5)
             (state,) = await laurels._index.states([ranking])
-            await laurels._index.confirm(ranking, state, f"{10**15}:{10**15}:")
+            assert state.position is not None
+            mark = state.position.at.partition(" ")[2]
+            ahead = replace(state.position, at=f"{10**15}:{10**15}: {mark}")
+            await laurels._index.confirm(ranking, state, ahead)
             await laurels._ledger.record([new_event(board, "after", "after", 1.0, 1)])
 
             async def is_counted() -> bool:
@@ -353,7 +357,8 @@ def test_a_builder_that_dies_is_replaced_when_its_claim_ends(database: str, redi
             index = laurels._index
             assert isinstance(index, RedisIndex)
             await index.drop(ranking)
-            await index._run(ranking, "begin_build", "dead", 60_000, "", 0, "any")
+            history = laurels._ledger.as_of.history
+            await index._run(ranking, "begin_build", "dead", 60_000, "", 0, "any", history, 0)
             with pytest.raises(Unavailable) as caught:
                 await laurels._healer.build(board, ranking)
             assert caught.value.code == "build_running"

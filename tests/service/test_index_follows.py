@@ -16,7 +16,7 @@ from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.scores import RankState, Rule, Standing
 from laurels.errors import TooMany, Unavailable
-from laurels.ports import Applied, Role, Row
+from laurels.ports import Applied, Position, Role, Row
 from laurels.service.access import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.reads import Selection
@@ -31,11 +31,11 @@ class FaultyIndex(MemoryIndex):
 
     failing = False
 
-    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:
+    async def apply(self, ranking: Ranking, rows: Sequence[Row], *rest: Any, **named: Any) -> Applied:
         if self.failing:
-            await super().apply(ranking, rows[: len(rows) // 2], style)
+            await super().apply(ranking, rows[: len(rows) // 2], *rest, **named)
             raise ConnectionError("the index went away")
-        return await super().apply(ranking, rows, style, left_out)
+        return await super().apply(ranking, rows, *rest, **named)
 
 
 async def fill(laurels: Laurels, count: int) -> None:
@@ -267,7 +267,7 @@ def test_a_load_that_fails_is_repeated_until_it_works(tmp_path: Path) -> None:
         failures = 0
 
         async def load(
-            self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: str, replacing: str | None = None
+            self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: Position, replacing: str | None = None
         ) -> None:
             if self.failures:
                 self.failures -= 1

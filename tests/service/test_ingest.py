@@ -183,10 +183,10 @@ def test_a_fault_of_one_letter_keeps_nobody_else(embedded: Arena, monkeypatch: p
             board = await embedded.make_pod(laurels, "pod-1")
             record = laurels._ledger.record
 
-            async def faulty(events: Any) -> Any:
+            async def faulty(events: Any, *rest: Any) -> Any:
                 if any(event.user_id == "cursed" for event in events):
                     raise ValueError("A fault of ours.")
-                return await record(events)
+                return await record(events, *rest)
 
             monkeypatch.setattr(laurels._ledger, "record", faulty)
             users = ["ann", "cursed", "bob", "cursed", "ann"]
@@ -209,12 +209,12 @@ def test_while_the_ledger_is_away_nothing_is_spooled_or_lost(embedded: Arena, mo
             away = True
             tried = 0
 
-            async def record_or_not(events: Any) -> Any:
+            async def record_or_not(events: Any, *rest: Any) -> Any:
                 nonlocal tried
                 tried += 1
                 if away:
                     raise Unavailable("ledger_unavailable", "Away.")
-                return await record(events)
+                return await record(events, *rest)
 
             monkeypatch.setattr(laurels._ledger, "record", record_or_not)
             embedded.game.write(embedded.topic("pod-1"), [event_of("pod-1", "ann", 1, board.uuid)] * 100)

@@ -121,10 +121,10 @@ def test_a_board_that_can_not_be_seen_to_keeps_no_other_waiting(stage: Stage, mo
         # What one board's row breaks looks like a ledger that can't be used; the others are seen to all the same.
         update = laurels._ledger.update_board
 
-        async def refuses(wanted: Any) -> Board:
+        async def refuses(wanted: Any, *rest: Any) -> Board:
             if wanted.board.uuid == "worse":
                 raise Unavailable("ledger_unavailable", "UNIQUE constraint failed")
-            return await update(wanted)
+            return await update(wanted, *rest)
 
         laurels._ledger.update_board = refuses  # type: ignore[method-assign,assignment]
         monkeypatch.setattr(boards_module, "missing_spans", fails)
@@ -175,7 +175,7 @@ def test_a_change_that_comes_too_late_for_its_own_time_is_made_for_a_later_one(s
         update = ledger.update_board
         late = [True]
 
-        async def slow(wanted: Any) -> Board:
+        async def slow(wanted: Any, *rest: Any) -> Board:
             if late and wanted.free_from is not None:
                 late.clear()
                 stage.clock.now = wanted.free_from + SECOND_US
@@ -183,7 +183,7 @@ def test_a_change_that_comes_too_late_for_its_own_time_is_made_for_a_later_one(s
                 if stage.kind == "shared":
                     # There the ledger's own clock is what counts, and that is the real one.
                     wanted = replace(wanted, free_from=1)
-            return await update(wanted)
+            return await update(wanted, *rest)
 
         ledger.update_board = slow  # type: ignore[method-assign,assignment]
         if change == "close":

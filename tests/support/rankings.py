@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from laurels.core.board import Ranking
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Standing
-from laurels.ports import Index, Row
+from laurels.ports import Index, Position, Row
 
 RANKING = Ranking(1, "global", Order.DESC, Ties.EARLIEST, None)
 
@@ -19,5 +19,5 @@ async def chunks(rows: list[Row]) -> AsyncIterator[list[Row]]:
 
 
 async def fill(index: Index, count: int = 10) -> None:
-    await index.load(RANKING, chunks(make_rows(count)), "5")
+    await index.load(RANKING, chunks(make_rows(count)), Position(at="5"))
     assert await index.count(RANKING) == count

@@ -209,6 +209,18 @@ class PostgresServer(Store):
         self.sql(f'CREATE DATABASE "{name}"')
         return self.url(name)
 
+    def dump(self, source: str, target: str) -> None:
+        """Restore a dump of a database into another one, which is empty."""
+        where = ["-h", HOST, "-p", str(self.port), "-U", self.user]
+        dumped = subprocess.run([need("pg_dump"), *where, source], check=True, capture_output=True, timeout=60)
+        subprocess.run(
+            [need("psql"), "-X", "-q", *where, "-d", target],
+            input=dumped.stdout,
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+
     def url(self, database: str = "postgres", **settings: str) -> str:
         options = "&".join(f"{key}={value}" for key, value in settings.items())
         return f"postgresql://{self.user}@{HOST}:{self.port}/{database}" + (f"?{options}" if options else "")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laurels.adapters import file_spool
+from laurels.adapters import spool_lane
 from laurels.adapters.file_spool import FileSpool
 from laurels.errors import Unavailable
 
@@ -60,7 +60,7 @@ def test_it_is_a_queue_that_survives_its_process(
                 model.extend(items)
             elif step == "full":
                 # So many bytes fit on the disk, which may be whole items.
-                full = patch.object(file_spool, "_write_all", partial(fill_up, count))
+                full = patch.object(spool_lane, "_write_all", partial(fill_up, count))
                 with full, pytest.raises(Unavailable, match="No space left"):
                     await spool.append([b"refused" * 3] * 4)
             elif step == "drop" and model:
@@ -76,11 +76,11 @@ def test_it_is_a_queue_that_survives_its_process(
             assert await spool.peek(1000) == list(model)
         await spool.close()
 
-    original, file_spool.SEGMENT_BYTES = file_spool.SEGMENT_BYTES, 60
+    original, spool_lane.SEGMENT_BYTES = spool_lane.SEGMENT_BYTES, 60
     try:
         asyncio.run(run())
     finally:
-        file_spool.SEGMENT_BYTES = original
+        spool_lane.SEGMENT_BYTES = original
 
 
 def test_what_was_cut_off_is_left_out_and_the_rest_stays(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_what_is_for_another_ledger_is_left_for_it(tmp_path: Path) -> None:
 
 
 def test_it_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_spool, "MAX_BYTES", 100)
+    monkeypatch.setattr(spool_lane, "MAX_BYTES", 100)
 
     async def run() -> None:
         spool = await opened(tmp_path)

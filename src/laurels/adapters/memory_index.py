@@ -10,7 +10,20 @@ from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.sorted_ranking import SortedRanking
 from laurels.core.board import Ranking, RankStyle
 from laurels.errors import Unavailable
-from laurels.ports import Applied, Distribution, Found, Held, IndexState, Page, Place, Refill, Row, Standby
+from laurels.ports import (
+    Applied,
+    AsOf,
+    Distribution,
+    Found,
+    Held,
+    IndexState,
+    Page,
+    Place,
+    Position,
+    Refill,
+    Row,
+    Standby,
+)
 
 
 class MemoryIndex:
@@ -21,6 +34,8 @@ class MemoryIndex:
         # By period.
         self._live: dict[int, SortedRanking] = {}
         self._building: dict[int, SortedRanking] = {}
+        # What guards against older rows of users who were forgotten.
+        self._floors: dict[int, int] = {}
         # Who builds a period, and who waits to; nobody else knows of one.
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
@@ -38,36 +53,56 @@ class MemoryIndex:
         return 0
 
     async def load(
-        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: str, replacing: str | None = None
+        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: Position, replacing: str | None = None
     ) -> None:
-        del position, replacing  # nothing that was applied is ever lost, and there is nobody else
+        del replacing  # there is nobody else
         name = ranking.period_id
         turn = self._turns.setdefault(name, asyncio.Lock())
         async with turn:
-            building = self._building[name] = SortedRanking(ranking)
+            building = self._building[name] = SortedRanking(ranking, self._floor(name, position.floor))
             try:
                 async for chunk in rows:
                     building.gather(chunk)
+                if self._building.get(name) is not building:
+                    raise Unavailable("catching_up", "Users were forgotten while this ranking was built. Try again.")
                 building.settle()
                 self._live[name] = building
             finally:
-                del self._building[name]
+                self._building.pop(name, None)
         self._tell(ranking)
 
-    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:
+    async def apply(
+        self,
+        ranking: Ranking,
+        rows: Sequence[Row],
+        style: RankStyle,
+        left_out: int = 0,
+        as_of: AsOf = AsOf(),  # noqa: B008 - a frozen value
+    ) -> Applied:
         building = self._building.get(ranking.period_id)
         if building is not None:
-            building.gather(rows, left_out)
+            if building.refused(rows, as_of.floor):
+                # It would be in place before the row was read again.
+                del self._building[ranking.period_id]
+            else:
+                building.gather(rows, left_out)
         live = self._get(ranking)
+        if live.refused(rows, as_of.floor):
+            return Applied(None, refused=True)
         placements = live.apply(rows, style, left_out)
         self._tell(ranking)
         return Applied(placements, live.runs_low)
 
     async def drop(self, ranking: Ranking) -> None:
         self._live.pop(ranking.period_id, None)
+        self._floors.pop(ranking.period_id, None)
 
-    async def forget(self, ranking: Ranking, user_ids: Sequence[str]) -> None:
-        self._get(ranking).forget(user_ids)
+    async def forget(self, ranking: Ranking, user_ids: Sequence[str], floor: int) -> None:
+        self._building.pop(ranking.period_id, None)
+        self._floors[ranking.period_id] = self._floor(ranking.period_id, floor)
+        live = self._live.get(ranking.period_id)
+        if live is not None:
+            live.forget(user_ids, floor)
 
     async def trim(self, ranking: Ranking, *, forget: bool) -> int:
         return self._get(ranking).trim(forget=forget)
@@ -75,8 +110,14 @@ class MemoryIndex:
     async def begin_refill(self, ranking: Ranking) -> Refill | None:
         return self._get(ranking).begin_refill()
 
-    async def refill(self, ranking: Ranking, refill: Refill, best: Sequence[Row]) -> None:
-        self._get(ranking).refill(refill, best)
+    async def refill(
+        self,
+        ranking: Ranking,
+        refill: Refill,
+        best: Sequence[Row],
+        as_of: AsOf = AsOf(),  # noqa: B008 - a frozen value
+    ) -> None:
+        self._get(ranking).refill(refill, best, as_of.floor)
         self._tell(ranking)
 
     async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
@@ -86,12 +127,18 @@ class MemoryIndex:
             for live in found
         ]
 
-    async def confirm(self, ranking: Ranking, seen: IndexState, position: str) -> None:
+    async def confirm(self, ranking: Ranking, seen: IndexState, position: Position) -> None:
         pass
+
+    async def periods(self) -> AsyncIterator[list[int]]:
+        yield [*self._live, *self._floors]
 
     async def claim(self, task: str, seconds: float) -> bool:
         del task, seconds  # there is nobody else
         return True
+
+    def _floor(self, period_id: int, floor: int) -> int:
+        return max(floor, self._floors.get(period_id, 0))
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
         return self._readable(ranking).top(ranking, offset, limit, style)

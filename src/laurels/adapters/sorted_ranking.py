@@ -34,8 +34,9 @@ _revisions = count(1)
 class SortedRanking:
     """Reads are of one segment of it, and as somebody sees it: see `Ranking`."""
 
-    def __init__(self, ranking: Ranking) -> None:
+    def __init__(self, ranking: Ranking, floor: int = 0) -> None:
         self.ranking = ranking
+        self._floor = floor
         self._held: dict[str, tuple[int, bytes | None]] = {}
         # Those of users who have a key.
         self._segments: dict[str, tuple[str, ...]] = {}
@@ -99,8 +100,13 @@ class SortedRanking:
             self._late = None
         return [Placement(old, self._rank_of(row.user_id, style)) for old, row in zip(before, rows, strict=True)]
 
-    def forget(self, user_ids: Sequence[str]) -> None:
+    def refused(self, rows: Sequence[Row], floor: int) -> bool:
+        """Return True if a row may be of a user who was forgotten since: see Index.apply."""
+        return floor < self._floor and any(row.version <= self._floor and row.user_id not in self._held for row in rows)
+
+    def forget(self, user_ids: Sequence[str], floor: int) -> None:
         """See Index.forget."""
+        self._floor = max(self._floor, floor)
         for user_id in user_ids:
             if self._held.get(user_id, (0, OUTSIDE))[1] is None:
                 del self._held[user_id]
@@ -139,9 +145,9 @@ class SortedRanking:
             self._late, self._refill_token = {}, next(_revisions)
         return Refill((self.ranking.capacity or 0) + self._reserve, self._refill_token)
 
-    def refill(self, refill: Refill, best: Sequence[Row]) -> None:
+    def refill(self, refill: Refill, best: Sequence[Row], floor: int = 0) -> None:
         """See Index.refill. O(len(best) · log n)."""
-        if refill.token != self._refill_token or self._late is None:
+        if refill.token != self._refill_token or self._late is None or floor < self._floor:
             return
         late, self._late = self._late, None
         complete = len(best) < refill.wanted

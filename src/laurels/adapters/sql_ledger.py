@@ -16,7 +16,7 @@ from laurels.core.schemas import Schema, SchemaState, SchemaTerms
 from laurels.core.scores import Rule, Standing, fold
 from laurels.core.windows import Period, PeriodState, Window
 from laurels.errors import Busy, Conflict, NotFound, Stale
-from laurels.ports import Event, Recorded, Refolded, Row
+from laurels.ports import Cursors, Event, Recorded, Refolded, Row
 
 # The fact that says where the publishing of events has come to.
 PUBLISHED = "published_events"
@@ -64,6 +64,15 @@ def insert_values(board: Board) -> tuple[Any, ...]:
         board.keep_periods_days,
         board.pruned_before,
     )
+
+
+def spell_cursors(cursors: Cursors) -> str:
+    """As they stand in the fact: the one for all pods, and, only if there are any, those of single ones."""
+    return _json(cursors) if cursors.behind else cursors.every
+
+
+def read_cursors(text: str) -> Cursors:
+    return msgspec.json.decode(text, type=Cursors) if text.startswith("{") else Cursors(text)
 
 
 def schema_values(schema: Schema) -> tuple[Any, ...]:
@@ -136,6 +145,15 @@ def with_periods(board: Board, added: Iterable[Period]) -> Board:
 
 def events_ahead() -> Conflict:
     return Conflict("period_has_scores", "The next period already has scores: it is too late to extend this one.")
+
+
+def events_after_end() -> Conflict:
+    return Conflict(
+        "period_has_scores",
+        "The board has scores of a later time than that. Choose a later endTime, or set the status to ENDED to end it "
+        "after the last one.",
+        field="endTime",
+    )
 
 
 def nothing_to_remove(user_id: str) -> NotFound:

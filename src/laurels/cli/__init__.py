@@ -6,7 +6,7 @@ import httpx
 import typer
 
 from laurels import __version__
-from laurels.cli import admin, data, events, migrate, serve, simulate, watch
+from laurels.cli import admin, data, events, migrate, serve, simulate, spool, watch
 from laurels.errors import OUTSIDE, LaurelsError
 from laurels.logs import configure_logs
 
@@ -33,6 +33,7 @@ app.add_typer(admin.pods, name="pods")
 app.add_typer(admin.keys, name="keys")
 app.add_typer(events.schemas, name="schemas")
 app.add_typer(events.dead_letters, name="dead-letters")
+app.add_typer(spool.spool, name="spool")
 
 
 def _version(value: bool) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -162,7 +162,7 @@ async def _follow(
             await response.aread()
             raise client.with_hint(error_of(response))
         with show_progress(title) as advance:
-            async for line in response.aiter_lines():
+            async for line in _lines(response):
                 last = json.loads(line)
                 if (told := sentence(last)) is not None:
                     typer.echo(line if as_json else told)
@@ -172,6 +172,17 @@ async def _follow(
     if not last.get("done"):
         raise httpx.RemoteProtocolError("the answer ended early")
     return last
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[str]:
+    """Lines that end with a line feed. httpx also ends them at other signs, which a user id may have."""
+    rest = b""
+    async for chunk in response.aiter_bytes():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode()
+    if rest:
+        yield rest.decode()
 
 
 def _difference(line: dict[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ An event keeps its id, so it counts once however often this is repeated; repeat 
 """
 
 import hashlib
+from collections.abc import Coroutine
 from typing import Any
 from urllib.parse import quote
 
@@ -51,13 +52,21 @@ class Move:
         wanted = {board["podId"] for board in boards} if only_board else set(pods)
         for pod_id in sorted(wanted):
             await self._pod(pods[pod_id], with_keys=only_board is None)
-        for board in boards:
-            await self._create(_path(board), board)
+        made = [board for board in boards if await self._succeeds(board, self._create(_path(board), board))]
         # Before the events, whose users are then where they are there.
         for pod_id in sorted(wanted):
-            await self._people(pod_id, {board["UUID"] for board in boards})
-        for board in boards:
-            await self._board(board)
+            await self._people(pod_id, {board["UUID"] for board in made})
+        for board in made:
+            await self._succeeds(board, self._board(board))
+
+    async def _succeeds(self, board: dict[str, Any], work: Coroutine[Any, Any, Any]) -> bool:
+        """Do something with a board. One that can't be brought over keeps no other away."""
+        try:
+            await work
+        except (Conflict, Invalid, NotFound) as error:
+            self.refused.append(f"{board['UUID']}: {error.message}")
+            return False
+        return True
 
     async def _people(self, pod_id: str, boards: set[str]) -> None:
         params: dict[str, Any] = {"podId": pod_id, "limit": PAGE}
@@ -129,6 +138,10 @@ class Move:
         await self._events(path, board)
         await self._tell_what_stays(path, board)
         bounds = {name: board[name] for name in BOUNDS if board[name] not in (None, [])}
+        if board["status"] in CLOSED and (board["rewards"] or there["rewards"]):
+            # They were granted there, and perhaps handed out: here nobody would know.
+            bounds["rewards"] = []
+            self.left.append(f"{board['UUID']}: it has ended, and its rewards stay there.")
         if any(there[name] != bounds[name] for name in bounds):
             await call(self._target, "PATCH", path, json=bounds)
         if board["status"] == "ARCHIVED":
@@ -152,6 +165,9 @@ class Move:
 
     async def _create(self, path: str, board: dict[str, Any]) -> dict[str, Any]:
         definition = {name: board[name] for name in DEFINITION}
+        if board["status"] == "SCHEDULED":
+            # It has no events yet, and once it is active it can't be scheduled any more.
+            definition |= {name: board[name] for name in ("startTime", "endTime")}
         try:
             created: dict[str, Any] = await call(self._target, "POST", "/api/v1/leaderboards", json=definition)
         except Conflict:

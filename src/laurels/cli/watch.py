@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import io
 import json
 import sys
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
@@ -25,6 +26,20 @@ from laurels.errors import LaurelsError
 
 FRAME_S = 0.08
 MARKED_S = 4.0
+LIST_EVERY_S = 1.0
+LISTED_ROWS = 1000
+
+
+class Signs(NamedTuple):
+    live: str
+    up: str
+    down: str
+    more: str
+
+
+SIGNS = Signs("● live", "▲", "▼", "…")
+# For terminals that know no others.
+PLAIN = Signs("live", "+", "-", "...")
 
 
 def watch(
@@ -45,7 +60,7 @@ def watch(
         if as_json or not sys.stdout.isatty():
             asyncio.run(_print(settings, ask))
         else:
-            asyncio.run(_show(settings, ask, Picture(me)))
+            asyncio.run(_show(settings, ask, me))
 
 
 async def _print(settings: Settings, ask: asks.Ask[None]) -> None:
@@ -60,7 +75,12 @@ async def _print(settings: Settings, ask: asks.Ask[None]) -> None:
             typer.echo(json.dumps(json.loads(msgspec.json.encode(told)), ensure_ascii=False))
 
 
-async def _show(settings: Settings, ask: asks.Ask[None], picture: "Picture") -> None:
+async def _show(settings: Settings, ask: asks.Ask[None], me: str | None) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A player may have a name that the terminal can't show.
+        sys.stdout.reconfigure(errors="replace")
+    console = Console()
+    picture = Picture(me, PLAIN if not console.encoding.lower().startswith("utf") else SIGNS)
     async with connect(settings) as peer, _hinting(peer):
         picture.url = peer.url
 
@@ -69,12 +89,28 @@ async def _show(settings: Settings, ask: asks.Ask[None], picture: "Picture") -> 
                 picture.take(view)
 
         following = asyncio.create_task(follow())
-        with Live(console=Console(), auto_refresh=False, screen=True) as live:
-            while not following.done():
-                live.update(picture.draw(live.console.height), refresh=True)
-                picture.walk()
-                await asyncio.sleep(FRAME_S)
+        if console.is_dumb_terminal:
+            await _list(console, picture, following)
+        else:
+            with Live(console=console, auto_refresh=False, screen=True) as live:
+                while not following.done():
+                    live.update(picture.draw(console.height), refresh=True)
+                    picture.walk()
+                    await asyncio.sleep(FRAME_S)
         await following
+
+
+async def _list(console: Console, picture: "Picture", following: "asyncio.Task[None]") -> None:
+    """On a terminal that can't move its cursor: the whole board again when it has changed."""
+    shown = ""
+    while not following.done():
+        with console.capture() as capture:
+            console.print(picture.draw(LISTED_ROWS, ticking=False))
+        if capture.get() != shown:
+            shown = capture.get()
+            console.out(shown)
+        picture.settle()
+        await asyncio.sleep(LIST_EVERY_S)
 
 
 @contextlib.asynccontextmanager
@@ -88,8 +124,9 @@ async def _hinting(peer: Peer) -> AsyncIterator[None]:
 class Picture:
     """What is on the terminal: rows in an order that nears the real one, a step at a time."""
 
-    def __init__(self, me: str | None) -> None:
+    def __init__(self, me: str | None, signs: Signs = SIGNS) -> None:
         self._me = me
+        self._signs = signs
         self.url = ""
         self._view: LiveView | None = None
         self._entries: dict[str, Entry] = {}
@@ -123,10 +160,15 @@ class Picture:
             if places[order[lower - 1]] > places[order[lower]]:
                 order[lower - 1], order[lower] = order[lower], order[lower - 1]
 
-    def draw(self, height: int) -> RenderableType:
+    def settle(self) -> None:
+        """Put all rows where they belong, at once."""
+        self._order = list(self._entries)
+
+    def draw(self, height: int, *, ticking: bool = True) -> RenderableType:
+        """`ticking`: with what changes by itself, such as the time that is left."""
         view = self._view
         if view is None or view.board is None:
-            return Text(f"Connecting to {self.url} …\n{self._lost}", style="dim")
+            return Text(f"Connecting to {self.url} {self._signs.more}\n{self._lost}", style="dim")
         below: list[RenderableType] = []
         if self._me is not None:
             mine = next((entry for entry in view.around if entry.user_id == self._me), None)
@@ -136,14 +178,15 @@ class Picture:
         used = 2 + (0 if not below else 2 + (1 + len(view.around) if len(below) > 1 else 0))
         rows = [self._entries[user_id] for user_id in self._order][: max(3, height - used - 1)]
         nobody = Text("Nobody has a score yet.", style="dim")
-        return Group(self._title(view), self._table(rows) if rows else nobody, *below)
+        return Group(self._title(view, ticking=ticking), self._table(rows) if rows else nobody, *below)
 
-    def _title(self, view: LiveView) -> Text:
+    def _title(self, view: LiveView, *, ticking: bool) -> Text:
         assert view.board is not None, "the first frame tells of the board"
-        state = (f"reconnecting… ({self._lost})", "bold red") if self._lost else ("● live", "green")
+        lost = f"reconnecting{self._signs.more} ({self._lost})"
+        state = (lost, "bold red") if self._lost else (self._signs.live, "green")
         title = Text.assemble((view.board.name, "bold"), "  ", state, f"  {view.board.period}")
         title.append(f"  {view.total_users:,} players", "dim")
-        if view.board.end_time is not None:
+        if view.board.end_time is not None and ticking:
             left = max(0, int((view.board.end_time - datetime.now(UTC)).total_seconds()))
             days, rest = divmod(left, 86_400)
             clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
@@ -159,7 +202,8 @@ class Picture:
             by, until = self._marks.get(entry.user_id, (0, 0.0))
             mark = Text("")
             if by and until > now:
-                mark = Text(f"▲{by}", "green") if by > 0 else Text(f"▼{-by}", "red")
+                up, down = self._signs.up, self._signs.down
+                mark = Text(f"{up}{by}", "green") if by > 0 else Text(f"{down}{-by}", "red")
             # As Text: a player may be called "[bold]".
             style = "reverse" if entry.user_id == self._me else ""
             table.add_row(str(entry.rank), mark, Text(_name(entry)), _number(entry.score), style=style)

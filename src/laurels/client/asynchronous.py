@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
@@ -11,7 +12,7 @@ import msgspec
 from laurels.client import asks
 from laurels.client.asks import Ask, Score, Selection
 from laurels.client.following import SILENCE_S, Following, Gap, LiveView
-from laurels.client.trying import TIMEOUT_S, TRIES, error_of, may_try_again, pause_before, unreachable
+from laurels.client.trying import STREAM_LIMITS, TIMEOUT_S, TRIES, error_of, may_try_again, pause_before, unreachable
 from laurels.core.limits import PAGE_ENTRIES
 from laurels.errors import LaurelsError
 from laurels.http.answers import BoardAnswer, Entry, HistoryEvent, PeriodAnswer, ScoreResult
@@ -51,7 +52,13 @@ class AsyncClient:
     ) -> None:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self.http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
+        self._options: dict[str, Any] = {"base_url": url, "headers": headers, "transport": transport}
         self._tries = tries
+
+    @cached_property
+    def _streams(self) -> httpx.AsyncClient:
+        """For live iterators: each keeps a connection, and must not take it from other calls."""
+        return httpx.AsyncClient(**self._options, timeout=SILENCE_S, limits=STREAM_LIMITS)
 
     submit = _ask(asks.submit)
     top = _ask(asks.top)
@@ -148,8 +155,8 @@ class AsyncClient:
         while True:
             reason = "it ended"
             try:
-                async with self.http.stream(
-                    "GET", ask.path, params=ask.query, headers=ask.headers | following.headers, timeout=SILENCE_S
+                async with self._streams.stream(
+                    "GET", ask.path, params=ask.query, headers=ask.headers | following.headers
                 ) as response:
                     if not response.is_success:
                         await response.aread()
@@ -171,6 +178,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         await self.http.aclose()
+        if "_streams" in self.__dict__:
+            await self._streams.aclose()
 
     async def __aenter__(self) -> Self:
         return self

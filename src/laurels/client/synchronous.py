@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
@@ -11,7 +12,7 @@ import msgspec
 from laurels.client import asks
 from laurels.client.asks import Ask, Score, Selection
 from laurels.client.following import SILENCE_S, Following, Gap, LiveView
-from laurels.client.trying import TIMEOUT_S, TRIES, error_of, may_try_again, pause_before, unreachable
+from laurels.client.trying import STREAM_LIMITS, TIMEOUT_S, TRIES, error_of, may_try_again, pause_before, unreachable
 from laurels.core.limits import PAGE_ENTRIES
 from laurels.errors import LaurelsError
 from laurels.http.answers import BoardAnswer, Entry, HistoryEvent, PeriodAnswer, ScoreResult
@@ -51,7 +52,13 @@ class Client:
     ) -> None:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self.http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
+        self._options: dict[str, Any] = {"base_url": url, "headers": headers, "transport": transport}
         self._tries = tries
+
+    @cached_property
+    def _streams(self) -> httpx.Client:
+        """For live iterators: each keeps a connection, and must not take it from other calls."""
+        return httpx.Client(**self._options, timeout=SILENCE_S, limits=STREAM_LIMITS)
 
     submit = _ask(asks.submit)
     top = _ask(asks.top)
@@ -142,8 +149,8 @@ class Client:
         while True:
             reason = "it ended"
             try:
-                with self.http.stream(
-                    "GET", ask.path, params=ask.query, headers=ask.headers | following.headers, timeout=SILENCE_S
+                with self._streams.stream(
+                    "GET", ask.path, params=ask.query, headers=ask.headers | following.headers
                 ) as response:
                     if not response.is_success:
                         response.read()
@@ -164,6 +171,8 @@ class Client:
 
     def close(self) -> None:
         self.http.close()
+        if "_streams" in self.__dict__:
+            self._streams.close()
 
     def __enter__(self) -> Self:
         return self

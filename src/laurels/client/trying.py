@@ -10,6 +10,8 @@ from laurels.http.answers import Problem
 
 TRIES = 6
 TIMEOUT_S = 30.0
+# As many live iterators as the program likes; what they don't use is closed.
+STREAM_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=0)
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 # 429: more than one's share, 503: not now. Both say when to come back.

@@ -12,7 +12,8 @@ from laurels.core.limits import AHEAD_US
 from laurels.core.rewards import Terms
 from laurels.core.windows import Period, Span, Window, next_span, span_at
 
-# What a window missed while nobody served it is made up for, so many periods of it; of more, only the last ones.
+# What a window missed while nobody served it is made up for, so many periods of it. Of more, only those that may still
+# get late scores; and no more of them at once.
 MADE_UP_FOR = 200
 
 
@@ -33,7 +34,10 @@ def joining_spans(windows: Sequence[Window], start: int) -> list[Span]:
 
 
 def missing_spans(board: Board, now: int) -> list[Span]:
-    """What is to be made so that each window has the next period, and every time that an event may have."""
+    """What is to be made so that each window has the next period, and every time that an event may have.
+
+    After a long time without a server these are only the first: ask again when they are made.
+    """
     end = board.ended_at
     if end is not None and now >= end:
         return []
@@ -44,13 +48,22 @@ def missing_spans(board: Board, now: int) -> list[Span]:
             continue
         if last is not None and last.end is not None and end is not None and last.end >= end:
             continue
-        ahead = _ahead(window, last or span_at(window, now), now)
-        found = list(islice(ahead, MADE_UP_FOR + 1))[last is not None :]
-        if len(found) == MADE_UP_FOR + (last is None):
-            # Nobody could score in them, and their grace time is over, too.
-            found = list(_ahead(window, span_at(window, now - board.grace_s * SECOND_US), now))
+        found = _missing(window, last, now, board.grace_s * SECOND_US)
         spans += [span for span in found if end is None or span.start is None or span.start < end]
     return spans
+
+
+def _missing(window: Window, last: Period | None, now: int, grace_us: int) -> list[Span]:
+    """The periods of a window after its last one."""
+    if last is None:
+        return list(islice(_ahead(window, span_at(window, now), now), MADE_UP_FOR))
+    found = list(islice(_ahead(window, last, now), 1, MADE_UP_FOR + 1))
+    if len(found) == MADE_UP_FOR:
+        # Nobody could score in these, and once their grace time is over nobody ever can.
+        recent = span_at(window, now - grace_us)
+        if recent.start is not None and last.end is not None and recent.start >= last.end:
+            found = list(islice(_ahead(window, recent, now), MADE_UP_FOR))
+    return found
 
 
 def terms_of(board: Board, period: Period) -> str:

@@ -181,14 +181,25 @@ def rest_of(period: Period, start: int) -> Span:
     return Span(period.window, _counted_up(period.name), start, period.end)
 
 
+def are_of_one(one: Period, other: Period) -> bool:
+    """Return True if two periods share the name of one span of the calendar, in which resets were made by hand."""
+    return _split_name(one.name)[0] == _split_name(other.name)[0]
+
+
 def _next_name(name: str, before: str) -> str:
     """Where the rules of a zone changed, the calendar's own span may have begun earlier, and even have that name."""
-    return _counted_up(before) if before.partition(".")[0] == name else name
+    return _counted_up(before) if _split_name(before)[0] == name else name
 
 
 def _counted_up(name: str) -> str:
-    base, _, number = name.partition(".")
-    return f"{base}.{int(number or 1) + 1}"
+    base, number = _split_name(name)
+    return f"{base}.{number + 1}"
+
+
+def _split_name(name: str) -> tuple[str, int]:
+    """The name of a span of the calendar, and which part of it this is. The name of a window may have dots, too."""
+    base, dot, number = name.rpartition(".")
+    return (base, int(number)) if dot and number.isascii() and number.isdigit() else (name, 1)
 
 
 def _stamp(window: Window, nominal: datetime) -> str:

@@ -305,6 +305,28 @@ class NewWebhookAnswer(WebhookAnswer, kw_only=True):
     ]
 
 
+class SpooledEvent(Answer):
+    """An event that could not be replayed, and why. What is null can't be read any more."""
+
+    uuid: str | None = field(name="UUID")
+    user_id: str | None
+    score: float | None
+    timestamp: Instant | None
+    event_id: str | None
+    code: str
+    reason: str
+    put_aside_at: Instant
+
+
+class SpoolAnswer(Answer):
+    waiting: Annotated[int, Meta(description="Events that wait on this server's disk for the ledger.")]
+    put_aside: Annotated[list[SpooledEvent], Meta(description="Events that could not be replayed.")]
+
+
+class SpoolReplayAnswer(Answer):
+    replaying: Annotated[int, Meta(description="Events that were put aside, and are tried again now.")]
+
+
 class JobAnswer(Answer):
     job: str
     running: bool

@@ -21,7 +21,7 @@ from laurels.core.windows import Period
 from laurels.errors import Invalid, LaurelsError, Malformed, NotFound, Slow, TooLarge, Unauthenticated, WrongMediaType
 from laurels.http.decode import decode_body, decode_texts, decode_value
 from laurels.http.fields import IdempotencyKey, UserId
-from laurels.http.live import KEY_PROTOCOL, Live
+from laurels.http.live import KEY_PROTOCOL, Interrupted, Live
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import problem_response
 from laurels.http.protocol import Link
@@ -175,6 +175,8 @@ class Endpoint:
                 call.body = decode_body(await self._body(request), self._decoder)
             answer = await self.handler(call)
         except LaurelsError as error:
+            if error.retryable and self.answer_type is Live and _is_event_source(request):
+                return Interrupted(error)
             return problem_response(error)
         if isinstance(answer, Live):
             return answer
@@ -253,6 +255,10 @@ class Endpoint:
         except ClientDisconnect:
             raise Malformed("invalid_json", "The body ended early.") from None
         return bytes(body)
+
+
+def _is_event_source(request: Request) -> bool:
+    return "text/event-stream" in request.headers.get("accept", "")
 
 
 def _decodes(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> bool:

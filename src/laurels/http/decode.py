@@ -4,6 +4,7 @@ import base64
 import binascii
 import json
 import re
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,6 +17,8 @@ T = TypeVar("T")
 
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `(?P<kind>key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _NAMED = re.compile(r"field `([^`]*)`")
+# More digits than microseconds have. The decoder would round them, which may be the next day.
+_LONG_FRACTION = re.compile(rb"(\.\d{6})\d+")
 
 # The beginning of msgspec's message → our code. A test drives each of them.
 _CODES = (
@@ -44,7 +47,7 @@ def decode_body(body: bytes, decoder: "msgspec.json.Decoder[T]", noun: str = "bo
     if not body:
         raise Malformed("invalid_json", f"The {noun} is empty. Send a JSON object.", rule="JSON in UTF-8")
     try:
-        return decoder.decode(body)
+        return decoder.decode(_truncated(body, decoder.type) if _LONG_FRACTION.search(body) else body)
     except msgspec.ValidationError as error:
         raise _from_msgspec(error, decoder.type, noun=noun) from None
     except RecursionError:
@@ -138,6 +141,39 @@ def _from_msgspec(error: msgspec.ValidationError, kind: Any, name: str = "", *, 
     code = next((code for start, code in _CODES if what.startswith(start)), "wrong_type")
     rule = reword(what, kind, field)
     return Invalid(code, f"{field or 'The value'}: {rule}{'' if rule.endswith('?') else '.'}", field=field, rule=rule)
+
+
+def _truncated(body: bytes, kind: Any) -> bytes:
+    """The same body with the timestamps of its own fields cut off after the microseconds."""
+    moments = _moments(kind)
+    if not moments:
+        return body
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode(
+        {
+            name: msgspec.Raw(_LONG_FRACTION.sub(rb"\1", bytes(raw))) if name in moments else raw
+            for name, raw in fields.items()
+        }
+    )
+
+
+@lru_cache(maxsize=256)
+def _moments(kind: Any) -> frozenset[str]:
+    """The fields of a type that are timestamps."""
+    info = msgspec.inspect.type_info(kind)
+    fields = info.fields if isinstance(info, msgspec.inspect.StructType) else ()
+    return frozenset(field.encode_name for field in fields if _may_be_moment(field.type))
+
+
+def _may_be_moment(info: msgspec.inspect.Type) -> bool:
+    match info:
+        case msgspec.inspect.DateTimeType():
+            return True
+        case msgspec.inspect.UnionType(types=types):
+            return any(map(_may_be_moment, types))
+        case msgspec.inspect.Metadata(type=inner):
+            return _may_be_moment(inner)
+    return False
 
 
 def _from_bad_json(body: bytes, error: Exception) -> LaurelsError:

@@ -101,6 +101,20 @@ class Live:
             await send_body(body, more=False)
 
 
+class Interrupted:
+    """What an EventSource gets when a stream can't begin now: a browser comes back after a stream that ended, and never
+    after an answer other than 200.
+    """
+
+    def __init__(self, error: LaurelsError) -> None:
+        self._body = RETRY + event_of("problem", msgspec.json.encode(_problem(error)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+        await send({"type": "http.response.body", "body": self._body})
+
+
 async def serve_socket(scope: Scope, receive: Receive, send: Send, open_live: Callable[[], Awaitable[Live]]) -> None:
     """Serve a WebSocket. Why it ends is said in a frame and in the close code, for browsers show nothing else."""
     await receive()

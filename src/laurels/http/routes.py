@@ -156,6 +156,8 @@ ADDRESSES = [
     address("Operating", "GET", "/readyz", guards.anyone, operating.get_ready),
     address("Operating", "GET", "/metrics", guards.anyone, operating.get_metrics),
     address("Operating", "GET", "/api/v1/jobs", guards.admin, operating.get_jobs),
+    address("Operating", "GET", "/api/v1/spool", guards.admin, operating.get_spool),
+    address("Operating", "POST", "/api/v1/spool/replay", guards.admin, operating.post_spool_replay),
     address("Operating", "GET", "/api/v1/verify", guards.admin, operating.get_verify),
     address("Operating", "POST", "/api/v1/rebuild", guards.admin, operating.post_rebuild),
 ]

@@ -60,13 +60,18 @@ def _languages(folder: Traversable) -> bytes:
     return json.dumps(dict(sorted(named.items()))).encode()
 
 
+def _matches(asked: str, tag: str) -> bool:
+    """Whether an If-None-Match names a tag: a list of tags, weak ones too, or a star for any."""
+    return any(each.strip().removeprefix("W/") in {tag, "*"} for each in asked.split(","))
+
+
 def _serve(name: str, body: bytes) -> Answerer:
     tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
     headers = HEADERS | {"ETag": tag}
     media_type = TYPES[name.rpartition(".")[2]]
 
     async def get_file(request: Request) -> Response:
-        if request.headers.get("if-none-match") == tag:
+        if _matches(request.headers.get("if-none-match", ""), tag):
             return Response(status_code=304, headers=headers)
         return Response(body, headers=headers, media_type=media_type)
 

@@ -25,6 +25,7 @@ from laurels.ports.ledger import (
     BoardChange,
     Change,
     Event,
+    FreeInstant,
     Key,
     Ledger,
     Pod,
@@ -38,23 +39,27 @@ from laurels.ports.ledger import (
 from laurels.ports.letters import Broker, Headers, Inbox, Lane, Letter, Outgoing, Undelivered
 from laurels.ports.outbox import Message, Outbox, Sender, Webhook
 from laurels.ports.people import Act, Erasure, People, StoredAct, Touched
+from laurels.ports.position import AsOf, Position
 from laurels.ports.seasons import Final, Grant, Result, Seasons
 from laurels.ports.spool import Spool
-from laurels.ports.streams import Replay, Streams
+from laurels.ports.streams import Cursors, Replay, Streams
 
 __all__ = [
     "Act",
     "Applied",
+    "AsOf",
     "BoardChange",
     "Broker",
     "Change",
     "Clock",
+    "Cursors",
     "Distribution",
     "Erasure",
     "Event",
     "Feed",
     "Final",
     "Found",
+    "FreeInstant",
     "Grant",
     "Headers",
     "Held",
@@ -75,6 +80,7 @@ __all__ = [
     "Place",
     "Placement",
     "Pod",
+    "Position",
     "Ranks",
     "Record",
     "Recorded",

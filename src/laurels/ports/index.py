@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from laurels.core.board import Ranking, RankStyle
+from laurels.ports.position import AsOf, Position
 
 if TYPE_CHECKING:
     from laurels.ports.ledger import Row
@@ -44,13 +45,15 @@ class Placement(Struct, frozen=True):
 
 
 class Applied(Struct, frozen=True):
-    """One Placement a row; None: the rows were taken over, and as the ranking is behind nobody knows their ranks.
+    """One Placement a row; None: the ranking is behind, so nobody knows their ranks.
 
     `short`: a trimmed ranking runs low and wants a refill.
+    `refused`: some rows were not taken over, because they may be outdated. Read them again from the ledger.
     """
 
     placements: list[Placement] | None
     short: bool = False
+    refused: bool = False
 
 
 class Refill(Struct, frozen=True):
@@ -95,7 +98,7 @@ class IndexState(Struct, frozen=True):
     """
 
     standby: Standby
-    position: str | None = None
+    position: Position | None = None
     epoch: str = ""
     capacity: int | None = None
     # It was asked for something that it was not built for.
@@ -153,7 +156,7 @@ class Index(Ranks, Protocol):
         """How often it was lost and found again: what others wrote meanwhile may not be in it yet."""
 
     async def load(
-        self, ranking: Ranking, rows: "AsyncIterator[list[Row]]", position: str, replacing: str | None = None
+        self, ranking: Ranking, rows: "AsyncIterator[list[Row]]", position: Position, replacing: str | None = None
     ) -> None:
         """Build a ranking anew from all of the ledger's rows beside the live one, then put it in its place.
 
@@ -164,10 +167,21 @@ class Index(Ranks, Protocol):
         O(n log n).
         """
 
-    async def apply(self, ranking: Ranking, rows: "Sequence[Row]", style: RankStyle, left_out: int = 0) -> Applied:
+    async def apply(
+        self,
+        ranking: Ranking,
+        rows: "Sequence[Row]",
+        style: RankStyle,
+        left_out: int = 0,
+        as_of: AsOf = AsOf(),  # noqa: B008 - a frozen value
+    ) -> Applied:
         """Take over rows, each only if its version is newer than the one held: idempotent, and in any order.
 
         What the newest row says goes for all segments: who left one, or is hidden, is gone from it with that row.
+
+        `as_of`: what the caller knew of the ledger before it read the rows. Rows of another history than the ranking's
+        are refused. So is the row of a user who is not held, if its version is not above the floor of the ranking and
+        `as_of` does not know that floor: the user may have been erased and forgotten since.
 
         `left_out`: so many others were not sent, for the rows that were, in their order and to the last one, are
         better and fill a trimmed ranking with its reserve. So nobody who is worse than the last one is ranked.
@@ -177,8 +191,12 @@ class Index(Ranks, Protocol):
     async def drop(self, ranking: Ranking) -> None:
         """Forget the rankings of a period, which can't be read until they were loaded. Idempotent."""
 
-    async def forget(self, ranking: Ranking, user_ids: Sequence[str]) -> None:
-        """Let go of users who are not ranked, and of the guard against older rows of theirs: there are none left."""
+    async def forget(self, ranking: Ranking, user_ids: Sequence[str], floor: int) -> None:
+        """Let go of users who are not ranked, and of the versions that guard against older rows of theirs.
+
+        From here on `floor` guards against those: see `apply`. A build under way is given up, because it may have read
+        such rows already.
+        """
 
     async def trim(self, ranking: Ranking, *, forget: bool) -> int:
         """Let go of whom a trimmed ranking holds beyond its reserve, and, if so, of all that it knows of those outside.
@@ -189,20 +207,30 @@ class Index(Ranks, Protocol):
     async def begin_refill(self, ranking: Ranking) -> Refill | None:
         """What a trimmed ranking wants, for others left it; None: nothing. The ledger is to be read after this."""
 
-    async def refill(self, ranking: Ranking, refill: Refill, best: "Sequence[Row]") -> None:
+    async def refill(
+        self,
+        ranking: Ranking,
+        refill: Refill,
+        best: "Sequence[Row]",
+        as_of: AsOf = AsOf(),  # noqa: B008 - a frozen value
+    ) -> None:
         """Complete a trimmed ranking with the ledger's best rows, as many as are wanted or there are.
 
-        Rows that were applied since `begin_refill` are kept in mind. A refill that another one overtook is ignored.
+        Rows that were applied since `begin_refill` are kept in mind. Ignored if another refill overtook it, or if the
+        rows may be outdated: see `apply`.
         """
 
     async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
         """How each ranking stands."""
 
-    async def confirm(self, ranking: Ranking, seen: IndexState, position: str) -> None:
+    async def confirm(self, ranking: Ranking, seen: IndexState, position: Position) -> None:
         """Say that everything up to a position of the ledger was applied since the state was seen.
 
-        Ignored if another server has taken over meanwhile.
+        Ignored if another server has taken over meanwhile, or if the ranking is of another history by now.
         """
+
+    def periods(self) -> AsyncIterator[list[int]]:
+        """The periods that the index holds anything of, some perhaps twice: to find what nobody owns. O(all keys)."""
 
     async def claim(self, task: str, seconds: float) -> bool:
         """Whether this caller may do a task now: once in that time over all servers."""

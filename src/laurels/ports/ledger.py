@@ -11,6 +11,7 @@ from laurels.core.people import Hidden
 from laurels.core.scores import Standing
 from laurels.core.windows import Period, Span
 from laurels.ports.index import Ranks
+from laurels.ports.position import AsOf, Position
 
 if TYPE_CHECKING:
     from laurels.ports.jobs import JobBook
@@ -37,10 +38,12 @@ class Event(Struct, frozen=True):
     acknowledged: bool = False
     # Where the user is, if the sender said so.
     region: str | None = None
+    # Why it is not to be stored. It is compared all the same: it may be the repetition of one that is.
+    refused: Exception | None = None
 
     @property
     def is_stored(self) -> bool:
-        return self.acknowledged or bool(self.board.periods_at(self.at))
+        return self.refused is None and (self.acknowledged or bool(self.board.periods_at(self.at)))
 
 
 class Row(Struct, frozen=True):
@@ -148,16 +151,27 @@ class Key(Struct, frozen=True):
     created_at: int
 
 
+class FreeInstant(Struct, frozen=True):
+    """An instant from which on a board has no events. `since`: what it is known from, so that only what came after
+    that has to be looked at again; None: nothing is known.
+    """
+
+    at: int
+    since: int | None = None
+
+
 class BoardChange(Struct, frozen=True):
     """A board as it is to be, which of its periods are others than before, and which are to be made.
 
     `free_from`: the change is about scores from this instant on, so there may be none, and it must lie ahead.
+    `ends_at`: the board ends then, also if that is over, so there may be no scores from then on either.
     """
 
     board: Board
     periods: tuple[Period, ...] = ()
     spans: tuple[Span, ...] = ()
     free_from: int | None = None
+    ends_at: FreeInstant | None = None
 
 
 class Ledger(Protocol):
@@ -202,19 +216,36 @@ class Ledger(Protocol):
     def ranks(self) -> Ranks | None:
         """Ranks straight from SQL, for when the index can't be asked; None where it is never apart from the ledger."""
 
+    # Which history
+
+    @property
+    def as_of(self) -> AsOf:
+        """What this process last learned from `read_as_of`."""
+
+    async def read_as_of(self) -> AsOf:
+        """Ask which history the ledger is in. One that has lost data begins a new history with this. Cheap."""
+
+    async def mark(self) -> None:
+        """Leave a mark in the ledger: one that is restored to an older state lacks the last marks. Cheap."""
+
+    async def knows(self, position: Position) -> bool:
+        """Return True if what was committed at a position is still there; False if the ledger has lost it since."""
+
     # Scores
 
-    async def record(self, events: Sequence[Event]) -> list[Record]:
+    async def record(self, events: Sequence[Event], history: str | None = None) -> list[Record]:
         """Store and fold a batch in one transaction: all or nothing. One Record an event, in order.
 
         An event id that the board already has (or that stands earlier in the batch) is a DUPLICATE if user, score,
-        given time and metadata are the same, else a CONFLICT; neither changes anything. A new one that no period takes
-        is LATE, and not stored unless it was acknowledged; one of before its user was erased is ERASED.
+        given time and metadata are the same, else a CONFLICT; neither changes anything. A new one that no period takes,
+        or that is refused, is LATE, and not stored unless it was acknowledged; one of before its user was erased is
+        ERASED.
 
         Every Change shows the row as it was before and as it is after the whole batch, so a score that is shown is one
         that was committed. A region that an event tells is the user's from its time on, on all boards of the pod.
 
-        Stale, and nothing is stored, if one of the boards is no longer as the events have it: its periods decide.
+        Stale, and nothing is stored, if one of the boards is not there, or no longer as the events have it: its
+        periods decide. The same if the ledger is not in `history` (None: that of `as_of`), in which they were read.
         """
 
     async def remove_user(self, board: Board, user_id: str, act: "Act") -> list[Row]:
@@ -230,19 +261,16 @@ class Ledger(Protocol):
     async def count_rows(self) -> int:
         """How many rows `rows` will give for all periods together: for progress bars."""
 
-    async def position(self) -> str:
+    async def position(self) -> Position:
         """Where the ledger is now: `changes` from here gives all that is committed from now on. Cheap."""
 
-    def is_ahead(self, position: str, of: str) -> bool:
-        """Whether a position is of a time that another one does not know: this ledger was set back since."""
-
-    def changes(self, since: str) -> AsyncIterator[list[Row]]:
+    def changes(self, since: Position) -> AsyncIterator[list[Row]]:
         """The rows, as they are now, that were changed by transactions that were not finished at a position.
 
         In chunks, in no order, some perhaps twice. Costs what was changed since, unless said.
         """
 
-    async def count_changes(self, since: str, limit: int) -> int:
+    async def count_changes(self, since: Position, limit: int) -> int:
         """About how many events `changes` has to look at. No more than `limit` are counted, or some are forgotten."""
 
     async def forget_changes(self, keep: int, limit: int) -> int:
@@ -298,15 +326,16 @@ class Ledger(Protocol):
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
         """Store a board and its first periods; gives it with its ids. Conflict if its UUID is taken."""
 
-    async def update_board(self, change: BoardChange) -> Board:
+    async def update_board(self, change: BoardChange, history: str | None = None) -> Board:
         """Store a changed board with its changed and its new periods, all at once; gives it with their ids.
 
-        Conflict if its revision is not the stored one any more; else that grows. Events that are being recorded on the
-        board are finished before, and those that come after it must know it. Conflict with the code
-        `period_has_scores` if there are events from `free_from` on, or could be, for it is not ahead of the clock.
+        Conflict if its revision is not the stored one any more; else that grows. Stale if the ledger is not in
+        `history`. Events that are being recorded on the board are finished before, and those that come after it must
+        know it. Conflict with the code `period_has_scores` if there are events from `free_from` on, or could be, for it
+        is not ahead of the clock; the same if there are any from `ends_at` on.
         """
 
-    async def free_instant(self, board_id: int, earliest: int, notice_us: int) -> int:
+    async def free_instant(self, board_id: int, earliest: int, notice_us: int) -> FreeInstant:
         """An instant that is some time ahead of all clocks, and from which on a board has no events yet."""
 
     async def boards(self, ids: Sequence[int] | None = None) -> list[Board]:

@@ -1,5 +1,6 @@
 """The outbox: what others are to be told, written with what it tells of, in one transaction, and sent afterwards."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -38,15 +39,12 @@ class Outbox(Protocol):
     async def post(self, message: Message) -> None:
         """Add a message that is to be sent now, if the pod has a webhook. One whose id is taken is left out."""
 
-    async def due(self, now: int, limit: int) -> list[Message]:
-        """Messages that are to be sent now, oldest first."""
+    async def due(self, now: int, limit: int, without: Sequence[str] = ()) -> list[Message]:
+        """Messages that are to be sent now, oldest first: up to `limit` of each pod, of some pods none."""
 
     async def delivered(self, message_id: str, now: int) -> None: ...
 
     async def failed(self, message_id: str, next_try_at: int, error: str) -> None: ...
-
-    async def postpone(self, pod_id: str, until: int) -> None:
-        """Let all messages of a pod wait: its receiver does not take them now."""
 
     async def waiting(self) -> int:
         """How many were released and not delivered yet."""

@@ -150,5 +150,11 @@ class People(Protocol):
     async def unswept_erasures(self, before: int) -> list[Erasure]:
         """Users who were erased before an instant and whose last traces are still there."""
 
+    async def note_forgotten(self) -> int:
+        """Note, and give, the last version of any row: from now on it is the floor of `Ledger.read_as_of`."""
+
     async def sweep_erasure(self, erasure: Erasure) -> None:
-        """Remove the cleared rows of an erased user, and the name itself."""
+        """Remove the cleared rows of an erased user, and the name itself.
+
+        An index that was last complete before the erasure can't be followed on from there any more, but is built anew.
+        """

@@ -133,6 +133,9 @@ class Seasons(Protocol):
     ) -> bool:
         """Put a period in the place of the one that it replaces, which stays under another name. False: it is done."""
 
+    async def owned_periods(self, period_ids: Sequence[int]) -> set[int]:
+        """Those of some periods whose rankings are still needed: they are there, and their rows were not swept."""
+
     async def unswept(self, frozen_before: int) -> list[tuple[int, Period]]:
         """Frozen periods, with their board ids, whose rows have not been removed yet."""
 
@@ -186,6 +189,9 @@ class Seasons(Protocol):
 
         Conflict with `reward_withdrawn` if it is not earned any more.
         """
+
+    async def claimed_edition(self, period_id: int, place: int, reward: str) -> tuple[int, Period, Grant] | None:
+        """The same user's same reward, in a period that replaced this one, if it was claimed there."""
 
     async def claim(self, period_id: int, place: int, reward: str, by: str, now: int) -> bool:
         """Mark a grant as claimed. False: it was before, and that stays; or another one stands in its place by now."""

@@ -18,6 +18,15 @@ class Replay(Struct, frozen=True):
     replayed_at: int
 
 
+class Cursors(Struct, frozen=True):
+    """Up to where accepted events were published. `behind`: pods whose topics could not be written, each up to a cursor
+    of its own; `every` is for all others.
+    """
+
+    every: str
+    behind: dict[str, str] = {}
+
+
 class Streams(Protocol):
     # Schemas
 
@@ -46,19 +55,34 @@ class Streams(Protocol):
 
     # What is published
 
-    async def begin_publishing(self) -> str:
+    async def begin_publishing(self) -> Cursors:
         """Where the publishing of accepted events has come to. The first time it begins now: the past is not told."""
 
-    async def accepted_after(self, cursor: str, limit: int) -> tuple[list[tuple[int, StoredEvent]], str]:
+    async def accepted_after(
+        self,
+        cursor: str,
+        limit: int,
+        *,
+        up_to: str | None = None,
+        pod_id: str | None = None,
+        without: Sequence[str] = (),
+    ) -> tuple[list[tuple[int, StoredEvent]], str]:
         """The next accepted events with their board ids, voided ones left out, and where to go on.
 
-        Each event that was committed is given once, however its transaction was overtaken by others.
+        Each event that was committed is given once, however its transaction was overtaken by others. `up_to`: none
+        beyond that cursor. Of one pod only, or of all but some.
         """
 
-    async def note_published(self, cursor: str) -> None:
-        """All up to here was published."""
+    async def move_cursors(self, before: Cursors, after: Cursors) -> bool:
+        """All up to here was published. False, and nothing is changed, if the cursors are not as they were before.
 
-    async def unpublished_periods(self, limit: int) -> list[tuple[int, Period]]:
-        """Periods that were frozen, whatever became of them since, and not published yet, with their board ids."""
+        So of two servers that publish at the same time one finds out, and neither passes over what the other left.
+        """
+
+    async def unpublished_periods(self, limit: int, without: Sequence[str] = ()) -> list[tuple[int, Period]]:
+        """Periods that were frozen, whatever became of them since, and not published yet, with their board ids.
+
+        `without`: not of these pods.
+        """
 
     async def period_published(self, period_id: int) -> None: ...

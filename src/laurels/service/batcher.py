@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from laurels.errors import LaurelsError, TooMany, Unavailable
 from laurels.metrics import BATCHES, EVENTS
-from laurels.ports import Event, Placement, Record, Recorded
+from laurels.ports import AsOf, Event, Placement, Record, Recorded
 from laurels.service.follower import Follower
-from laurels.service.recorder import Recorder
+from laurels.service.recorder import Recorder, Recording
 from laurels.service.spooling import Spooler
 
 log = structlog.get_logger()
@@ -114,10 +114,9 @@ class Batcher:
             while self._queue:
                 pieces = self._take()
                 events = [event for piece in pieces for event in piece.events]
-                # The boards may have been read again meanwhile.
-                events, records = await self._record(events, may_spool=pieces[0].may_spool)
+                recorded = await self._record(events, may_spool=pieces[0].may_spool)
                 await ranking
-                ranking = asyncio.create_task(self._finish(pieces, events, records), name="rank a batch")
+                ranking = asyncio.create_task(self._finish(pieces, events, recorded), name="rank a batch")
             if self._closing:
                 await ranking
                 return
@@ -134,36 +133,40 @@ class Batcher:
             size += len(pieces[-1].events)
         return pieces
 
-    async def _record(
-        self, events: list[Event], *, may_spool: bool
-    ) -> tuple[list[Event], list[Record | LaurelsError] | LaurelsError]:
+    async def _record(self, events: list[Event], *, may_spool: bool) -> Recording | LaurelsError:
         try:
             try:
-                events, records = await self._recorder.record(events)
+                recording = await self._recorder.record(events)
             except Unavailable as error:
                 if self._spooler is None or not may_spool or error.code not in {"ledger_unavailable", "overloaded"}:
-                    return events, error
-                await self._spooler.keep(events)
-                records = [Record(Recorded.SPOOLED) for _ in events]
+                    return error
+                recording = await self._spool(self._spooler, events, error)
         except LaurelsError as error:
-            return events, error
+            return error
         except Exception:
             # A fault of ours must not stop the lane: these senders are told, the next batch is tried.
             log.exception("record_failed", events=len(events))
-            return events, Unavailable("internal", "The write failed, and the log says why. Nothing of it was stored.")
-        outcomes = Counter(record.outcome for record in records if isinstance(record, Record))
+            return Unavailable("internal", "The write failed, and the log says why. Nothing of it was stored.")
+        outcomes = Counter(record.outcome for record in recording.results if isinstance(record, Record))
         BATCHES.inc(bool(outcomes) and Recorded.SPOOLED not in outcomes)
         for outcome, count in outcomes.items():
             EVENTS.labels(outcome.value).inc(count)
-        return events, records
+        return recording
 
-    async def _finish(
-        self, pieces: list[_Piece], events: list[Event], records: list[Record | LaurelsError] | LaurelsError
-    ) -> None:
+    async def _spool(self, spooler: Spooler, events: list[Event], error: Unavailable) -> Recording:
+        """Keep events on the disk. Whether a refused one is the repetition of a stored one can't be known now."""
+        kept = [event for event in events if event.refused is None]
+        if kept:
+            await spooler.keep(kept)
+        return Recording(
+            events, [Record(Recorded.SPOOLED) if event.refused is None else error for event in events], AsOf()
+        )
+
+    async def _finish(self, pieces: list[_Piece], events: list[Event], recorded: Recording | LaurelsError) -> None:
         """Rank what was recorded, and answer."""
         answers: Iterator[Written | LaurelsError]
         try:
-            answers = repeat(records) if isinstance(records, LaurelsError) else iter(await self._rank(events, records))
+            answers = repeat(recorded) if isinstance(recorded, LaurelsError) else iter(await self._rank(recorded))
         except Exception:
             # As in `_record`; here the events are stored.
             log.exception("rank_failed", events=len(events))
@@ -171,17 +174,16 @@ class Batcher:
             failure.outcome_unknown = True
             answers = repeat(failure)
         for piece in pieces:
-            if isinstance(records, Unavailable) and records.outcome_unknown:
+            if isinstance(recorded, Unavailable) and recorded.outcome_unknown:
                 piece.answer([_may_be_stored(piece, "The ledger was lost.")] * len(piece.events))
             else:
                 piece.answer(list(islice(answers, len(piece.events))))
         for event in events:
             self._pending[event.board.pod_id] -= 1
 
-    async def _rank(self, events: list[Event], records: list[Record | LaurelsError]) -> list[Written | LaurelsError]:
-        placements = await self._follower.apply(
-            row for record in records if isinstance(record, Record) for row in record.rows
-        )
+    async def _rank(self, recording: Recording) -> list[Written | LaurelsError]:
+        rows = [row for record in recording.results if isinstance(record, Record) for row in record.rows]
+        placements = await self._follower.apply(rows, recording.as_of)
         return [
             record
             if isinstance(record, LaurelsError)
@@ -194,7 +196,8 @@ class Batcher:
                     if (placement := placements.get((change.row.period_id, event.user_id))) is not None
                 },
             )
-            for event, record in zip(events, records, strict=True)
+            # As they were recorded: the boards may have been read again meanwhile.
+            for event, record in zip(recording.events, recording.results, strict=True)
         ]
 
 

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import structlog
 from msgspec.structs import asdict, replace
 
 from laurels.core.board import DEFAULT_BOARD, DEFAULT_POD, Board, Status
@@ -15,11 +16,13 @@ from laurels.core.order import Ties
 from laurels.core.periods import first_spans, joining_spans, missing_spans, with_terms_kept
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, MONTHLY, Window
-from laurels.errors import Conflict, Forbidden, Invalid, LaurelsError, NotFound, Unauthenticated
-from laurels.ports import BoardChange, Clock, Ledger
+from laurels.errors import Conflict, Forbidden, Invalid, LaurelsError, NotFound, Stale, Unauthenticated
+from laurels.ports import BoardChange, Clock, FreeInstant, Ledger
 from laurels.service.access import Caller
 from laurels.service.follower import Follower
 from laurels.service.registry import Registry
+
+log = structlog.get_logger()
 
 _STATUSES = list(Status)
 # Boards made with an Idempotency-Key and no UUID get one that follows from the key.
@@ -43,11 +46,14 @@ class Boards:
         self._max_boards = max_boards
         self._boards: dict[str, Board] = {}
         self._by_id: dict[int, Board] = {}
+        # The history of the ledger that all of them were read in: see ports/position.py.
+        self.history = ""
         # One change at a time, so that two creations of the same board meet.
         self._changing = asyncio.Lock()
 
     async def open(self) -> None:
         """Read all boards; in an empty ledger, make the default one first."""
+        self.history = self._ledger.as_of.history
         boards = await self._ledger.boards()
         if not boards:
             boards = [await self._create_default()]
@@ -55,11 +61,25 @@ class Boards:
             self._hold(board)
 
     async def reload(self, ids: Sequence[int] | None = None) -> None:
-        """Take over what other servers changed, of some boards or of all."""
-        for board in await self._ledger.boards(ids):
-            held = self._boards.get(board.uuid)
-            if held is None or board.revision > held.revision:
+        """Take over what the ledger has, of some boards or of all.
+
+        Usually others changed it. A ledger that has lost data may also have an older revision of a board, another one
+        with the same number, or no such board at all: what it has is so.
+        """
+        history = self._ledger.as_of.history
+        asked = None if ids is None or history != self.history else set(ids)
+        before = dict(self._by_id)
+        found = {board.id: board for board in await self._ledger.boards(None if asked is None else sorted(asked))}
+        for board in found.values():
+            held = self._by_id.get(board.id)
+            # What this server itself changed meanwhile may be newer than what was read.
+            if held is None or (held != board if held is before.get(board.id) else board.revision > held.revision):
                 self._hold(board)
+        for board_id, held in before.items():
+            if (asked is None or board_id in asked) and board_id not in found and self._by_id.get(board_id) is held:
+                self._let_go(held)
+        if asked is None:
+            self.history = history
 
     async def prepared(self, board_id: int) -> Board:
         """The board as it is now, with a period for every time that an event may have."""
@@ -74,9 +94,12 @@ class Boards:
         def add(fresh: Board) -> BoardChange:
             return BoardChange(fresh, spans=tuple(missing_spans(fresh, self._clock.now_us())))
 
-        stored = await self.update(board, add)
-        await self.load_new(board, stored)
-        return stored
+        while True:
+            stored = await self.update(board, add)
+            await self.load_new(board, stored)
+            if not missing_spans(stored, self._clock.now_us()):
+                return stored
+            board = stored
 
     async def update(self, board: Board, change: Change) -> Board:
         """Change a board as it is now, whoever else changes it."""
@@ -87,7 +110,11 @@ class Boards:
                 return fresh
             changed = tuple(period for period in wanted.board.periods if period not in fresh.periods)
             try:
-                stored = await self._ledger.update_board(replace(wanted, periods=changed))
+                stored = await self._ledger.update_board(replace(wanted, periods=changed), self.history)
+            except Stale:
+                await self._ledger.read_as_of()
+                await self.reload()
+                continue
             except Conflict as error:
                 if error.code != "changed_meanwhile":
                     raise
@@ -174,6 +201,8 @@ class Boards:
     async def create(self, board: Board, idempotency_key: str | None) -> Board:
         """Idempotent: the same definition under the same UUID (or Idempotency-Key) gives the board that is there."""
         self._follower.require_ready()
+        # What is known here may have been lost since.
+        await self._registry.refresh()
         from_key = not board.uuid and idempotency_key is not None
         if not board.uuid:
             name = f"{board.pod_id}/{idempotency_key}"
@@ -209,11 +238,11 @@ class Boards:
                 return board
             raise Conflict("board_archived", "An archived board can't be changed.")
 
-        def change(fresh: Board) -> Board:
+        def change(fresh: Board, moment: int = now) -> Board:
             changed = replace(with_terms_kept(fresh, now), **fields)
             _check_bounds(changed)
             if status is not None:
-                changed = _with_status(changed, status, now)
+                changed = _with_status(changed, status, moment)
             after = changed.status_at(now) if status is None else status
             if _STATUSES.index(after) < _STATUSES.index(before):
                 raise Conflict("status_backwards", f"The board is {before}: it can't become {after} again.")
@@ -222,13 +251,31 @@ class Boards:
         async with self._changing:
             if "windows" in fields:
                 stored = await self._add_windows(board, change)
+            elif status in {Status.ENDED, Status.ARCHIVED} and before in {Status.SCHEDULED, Status.ACTIVE}:
+                stored = await self._end(board, change)
             else:
-                stored = await self.update(board, lambda fresh: BoardChange(change(fresh)))
+                stored = await self.update(board, lambda fresh: _with_end_checked(fresh, change(fresh)))
             if (stored.capacity, stored.forgets) != (board.capacity, board.forgets):
                 await self._follower.load(stored)
             else:
                 await self.load_new(board, stored)
         return stored
+
+    async def _end(self, board: Board, change: Callable[[Board, int], Board]) -> Board:
+        """End a board now, or after the last of its scores, if some are ahead of the clock: all that it took count."""
+        for _ in range(ATTEMPTS):
+            free = await self._ledger.free_instant(board.id, self._clock.now_us(), 0)
+
+            def end(fresh: Board, free: FreeInstant = free) -> BoardChange:
+                return BoardChange(change(fresh, free.at), ends_at=free)
+
+            try:
+                return await self.update(board, end)
+            except Conflict as error:
+                # Some came in meanwhile.
+                if error.code != "period_has_scores":
+                    raise
+        raise Conflict("changed_meanwhile", "Scores ahead of the clock come in all the time. Try again.")
 
     async def _add_windows(self, board: Board, change: Callable[[Board], Board]) -> Board:
         """What was scored before a window joins does not count in it."""
@@ -257,11 +304,19 @@ class Boards:
 
     async def next_free_instant(self, board: Board) -> int:
         """An instant that every server will have heard of before it comes, and from which on there is no event yet."""
-        return await self._ledger.free_instant(board.id, self._clock.now_us(), NOTICE_US)
+        return (await self._ledger.free_instant(board.id, self._clock.now_us(), NOTICE_US)).at
 
     def _hold(self, board: Board) -> None:
         self._boards[board.uuid] = self._by_id[board.id] = board
         self._follower.know(board)
+
+    def _let_go(self, board: Board) -> None:
+        """The ledger has no such board: it was lost."""
+        log.warning("board_lost", board=board.uuid)
+        del self._by_id[board.id]
+        if self._boards.get(board.uuid) is board:
+            del self._boards[board.uuid]
+        self._follower.unknow(board)
 
     async def _create(self, board: Board) -> Board:
         try:
@@ -310,6 +365,13 @@ def _check_bounds(board: Board) -> None:
             field="maxScore",
             rule="maxScore >= minScore",
         )
+
+
+def _with_end_checked(before: Board, after: Board) -> BoardChange:
+    """A new end must not leave out scores that the board has taken."""
+    if after.end_at is None or (before.end_at is not None and after.end_at >= before.end_at):
+        return BoardChange(after)
+    return BoardChange(after, ends_at=FreeInstant(after.end_at))
 
 
 def _with_status(board: Board, status: Status, now: int) -> Board:

@@ -12,29 +12,30 @@ from collections.abc import Awaitable, Callable, Sequence
 from laurels.core.board import Board, Ranking, reserve_of
 from laurels.core.order import encode_key
 from laurels.metrics import BUFFERED
-from laurels.ports import Row
+from laurels.ports import AsOf, Row
 from laurels.tasks import end_tasks
 
 # From here on a buffer does not wait for its time.
 FULL_ROWS = 50_000
 
-Send = Callable[[Board, Ranking, list[Row]], Awaitable[object]]
+Send = Callable[[Board, Ranking, list[Row], AsOf], Awaitable[object]]
 
 
 class Buffers:
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._rows: dict[Ranking, tuple[Board, dict[str, Row]]] = {}
+        # With what was known of the ledger before the first of the rows was read.
+        self._rows: dict[Ranking, tuple[Board, dict[str, Row], AsOf]] = {}
         self._flushing: dict[Ranking, asyncio.Task[None]] = {}
         self._full: dict[Ranking, asyncio.Event] = {}
 
-    def add(self, board: Board, ranking: Ranking, rows: Sequence[Row]) -> None:
+    def add(self, board: Board, ranking: Ranking, rows: Sequence[Row], as_of: AsOf) -> None:
         assert board.flush_ms is not None
-        _, gathered = self._rows.setdefault(ranking, (board, {}))
+        _, gathered, _ = self._rows.setdefault(ranking, (board, {}, as_of))
         for row in rows:
             if (held := gathered.get(row.user_id)) is None or row.version > held.version:
                 gathered[row.user_id] = row
-        BUFFERED.set(sum(len(waiting) for _, waiting in self._rows.values()))
+        BUFFERED.set(sum(len(waiting) for _, waiting, _ in self._rows.values()))
         flushing = self._flushing.get(ranking)
         if flushing is None or flushing.done():
             self._full[ranking] = asyncio.Event()
@@ -65,10 +66,10 @@ class Buffers:
         del self._flushing[ranking], self._full[ranking]
 
     async def _flush(self, ranking: Ranking) -> None:
-        board, gathered = self._rows.pop(ranking, (None, {}))
+        board, gathered, as_of = self._rows.pop(ranking, (None, {}, AsOf()))
         if board is not None:
-            await self._send(board, ranking, list(gathered.values()))
-            BUFFERED.set(sum(len(waiting) for _, waiting in self._rows.values()))
+            await self._send(board, ranking, list(gathered.values()), as_of)
+            BUFFERED.set(sum(len(waiting) for _, waiting, _ in self._rows.values()))
 
 
 def reach_capacity(board: Board, rows: list[Row]) -> tuple[list[Row], int]:

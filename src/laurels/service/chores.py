@@ -15,8 +15,10 @@ from typing import Any
 
 import structlog
 
-from laurels.core.board import Board
+from laurels.core.board import Board, Ranking
 from laurels.core.instants import SECOND_US
+from laurels.core.order import Order, Ties
+from laurels.core.people import GLOBAL
 from laurels.core.periods import missing_spans
 from laurels.errors import LaurelsError, Unavailable
 from laurels.ports import Clock, Index, Ledger
@@ -171,6 +173,7 @@ class Chores:
         return True
 
     async def _trim(self) -> dict[str, Any]:
+        dropped = await self._drop_unowned()
         gone = 0
         for board in self._boards.all():
             if board.capacity is None:
@@ -182,7 +185,18 @@ class Chores:
                 with contextlib.suppress(Unavailable):
                     # A ranking that is being completed is trimmed the next time.
                     gone += await self._index.trim(board.ranking(period.id), forget=forget)
-        return {"trimmed": gone}
+        return {"trimmed": gone, "dropped": dropped}
+
+    async def _drop_unowned(self) -> int:
+        """Drop rankings of periods that were swept or lost: an index that was restored may have them again."""
+        dropped = 0
+        async for found in self._index.periods():
+            owned = await self._ledger.seasons.owned_periods(found) if found else set()
+            for period_id in {*found} - owned:
+                # For that the period is enough: nobody knows the rest of it.
+                await self._index.drop(Ranking(period_id, GLOBAL, Order.DESC, Ties.EARLIEST, None))
+                dropped += 1
+        return dropped
 
     async def _retain(self) -> dict[str, Any]:
         removed = await self._retention.prune() if self._retention.is_wanted() else {}

@@ -55,9 +55,10 @@ class Erasures:
         key = stand_in if token is None else hashlib.sha256(f"{token}/{user_id}".encode()).hexdigest()[:32]
         act = Act(f"{ERASE}/{key}", ERASE, caller.key_id, now, reason)
         for _ in range(TRIES):
+            as_of = self._ledger.as_of
             rows = await self._ledger.people.erase(pod_id, user_id, stand_in, act)
             if rows is not None:
-                await self._follower.apply(rows, at_once=True)
+                await self._follower.apply(rows, as_of, at_once=True)
                 await self._people.tell(pod_id, [user_id])
                 return await self._ledger.people.begin_act(pod_id, 0, stand_in, act)
             await asyncio.sleep(TRY_EVERY_S)
@@ -72,11 +73,14 @@ class Erasures:
     async def sweep(self) -> int:
         """Remove the last traces of users who were erased a while ago; gives how many users."""
         erasures = await self._ledger.people.unswept_erasures(self._clock.now_us() - SWEEP_AFTER_US)
+        # Known before the first is forgotten: a row that is still on its way, however late, is read again then.
+        floor = await self._ledger.people.note_forgotten() if erasures else 0
+        await self._ledger.read_as_of()
         for erasure in erasures:
             for board in self._boards.all():
                 if board.pod_id == erasure.pod_id:
                     for period in board.periods:
-                        await self._index.forget(board.ranking(period.id), [erasure.user_id])
+                        await self._index.forget(board.ranking(period.id), [erasure.user_id], floor)
             await self._ledger.people.sweep_erasure(erasure)
         return len(erasures)
 

@@ -10,7 +10,7 @@ import structlog
 from laurels.core.board import Board, Ranking
 from laurels.core.windows import Period
 from laurels.errors import LaurelsError, Unavailable
-from laurels.ports import Index, Ledger, Placement, Row
+from laurels.ports import AsOf, Index, Ledger, Placement, Row
 from laurels.service.buffers import Buffers
 from laurels.service.healing import Healer, apply_reduced, complete
 
@@ -39,6 +39,10 @@ class Follower:
         """A board that was made or changed, here or elsewhere."""
         self._healer.know(board)
 
+    def unknow(self, board: Board) -> None:
+        """A board that the ledger has lost."""
+        self._healer.unknow(board)
+
     async def load_all(self, boards: Iterable[Board], progress: Progress) -> None:
         """Fill an index of our own from the ledger; `progress` is told how many rows of how many are in.
 
@@ -49,6 +53,8 @@ class Follower:
             self._healer.know(board)
         if self._ledger.ranks is None:
             await self._load_rows(boards, progress)
+        else:
+            await self._healer.look()
         self._ready = True
 
     async def load(self, board: Board) -> None:
@@ -71,11 +77,14 @@ class Follower:
             await self._index.drop(ranking)
             self._healer.mend(board, ranking, ())
 
-    async def apply(self, recorded: Iterable[Row], *, at_once: bool = False) -> dict[tuple[int, str], Placement]:
+    async def apply(
+        self, recorded: Iterable[Row], as_of: AsOf, *, at_once: bool = False
+    ) -> dict[tuple[int, str], Placement]:
         """Bring recorded rows into the index; gives the ranks by (period, user).
 
         Never raises, for the rows are durable: where the index fails, they have no rank in the answer and are applied
-        as soon as it can be done. `at_once`: not buffered, for somebody's score may be worse than it was.
+        as soon as it can be done. `as_of`: what was known of the ledger before it was asked for them. `at_once`: not
+        buffered, for somebody's score may be worse than it was.
         """
         periods: dict[int, dict[str, Row]] = {}
         for row in recorded:
@@ -89,7 +98,10 @@ class Follower:
             if (board := self._healer.board_of(period_id)) is not None
         ]
         applied = await asyncio.gather(
-            *(self._follow(board, ranking, list(rows.values()), at_once=at_once) for board, ranking, rows in known)
+            *(
+                self._follow(board, ranking, list(rows.values()), as_of, at_once=at_once)
+                for board, ranking, rows in known
+            )
         )
         return {
             (ranking.period_id, user_id): placement
@@ -99,21 +111,22 @@ class Follower:
         }
 
     async def _follow(
-        self, board: Board, ranking: Ranking, rows: list[Row], *, at_once: bool
+        self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf, *, at_once: bool
     ) -> list[Placement] | None:
         if board.flush_ms is None or at_once:
-            return await self._apply_one(board, ranking, rows)
+            return await self._apply_one(board, ranking, rows, as_of)
         # Who is removed goes at once: the next score of theirs may be one that is left out.
         if removed := [row for row in rows if row.ranked is None]:
-            await self._apply_one(board, ranking, removed)
+            await self._apply_one(board, ranking, removed, as_of)
         if scored := [row for row in rows if row.ranked is not None]:
-            self.buffers.add(board, ranking, scored)
+            self.buffers.add(board, ranking, scored, as_of)
         return None
 
-    async def _apply_buffered(self, board: Board, ranking: Ranking, rows: list[Row]) -> None:
+    async def _apply_buffered(self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf) -> None:
         try:
-            if not await apply_reduced(self._ledger, self._index, board, ranking, rows):
-                self._healer.mend(board, ranking)
+            applied = await apply_reduced(self._ledger, self._index, board, ranking, rows, as_of)
+            if applied.placements is None:
+                self._healer.mend(board, ranking, rows if applied.refused else ())
         except LaurelsError as error:
             self._healer.mend(board, ranking, rows, error)
         except Exception:
@@ -122,9 +135,13 @@ class Follower:
             await self._index.drop(ranking)
             self._healer.mend(board, ranking, rows)
 
-    async def _apply_one(self, board: Board, ranking: Ranking, rows: list[Row]) -> list[Placement] | None:
+    async def _apply_one(self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf) -> list[Placement] | None:
         try:
-            applied = await self._index.apply(ranking, rows, board.rank_style)
+            applied = await self._index.apply(ranking, rows, board.rank_style, as_of=as_of)
+            if applied.refused:
+                # They are read again.
+                self._healer.mend(board, ranking, rows)
+                return None
             if self._healer.is_behind(ranking):
                 # Nobody knows who else is missing.
                 return None

@@ -104,6 +104,9 @@ class Freezer:
         seasons = self._ledger.seasons
         ranking = replace(board.ranking(period.id), capacity=terms.capacity)
         total, done = await asyncio.gather(seasons.count_ranked(ranking), seasons.last_place(period.id))
+        if not has_begun(board, period):
+            # It has no winner.
+            terms = replace(terms, rewards=())
         award = _Award(board, period, terms, total, self._clock.now_us(), await self._ledger.sender())
         tells = await self._ledger.outbox.webhook(board.pod_id) is not None
         numbering = _Numbering(terms.capacity)

@@ -15,7 +15,7 @@ import structlog
 from laurels.core.board import Board, Ranking
 from laurels.errors import LaurelsError
 from laurels.metrics import BUILDS, REPAIR_QUEUE, REPAIRED
-from laurels.ports import Index, IndexState, Ledger, Row, Standby
+from laurels.ports import Applied, AsOf, Index, IndexState, Ledger, Position, Row, Standby
 from laurels.service.buffers import reach_capacity
 from laurels.tasks import end_tasks
 
@@ -43,26 +43,29 @@ async def complete(ledger: Ledger, index: Index, ranking: Ranking) -> None:
         refill = await index.begin_refill(ranking)
         if refill is None:
             return
+        as_of = await ledger.read_as_of()
         if refill.wanted > REFILL_ROWS:
             # More than fits into one call.
             position = await ledger.position()
             await index.load(ranking, ledger.rows(ranking.period_id), position)
         else:
-            await index.refill(ranking, refill, await ledger.best_rows(ranking, refill.wanted))
+            await index.refill(ranking, refill, await ledger.best_rows(ranking, refill.wanted), as_of)
 
 
-async def apply_reduced(ledger: Ledger, index: Index, board: Board, ranking: Ranking, rows: list[Row]) -> bool:
-    """Apply what can be ranked of some rows, a part at a time. False: the ranking is behind."""
+async def apply_reduced(
+    ledger: Ledger, index: Index, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf
+) -> Applied:
+    """Apply what can be ranked of some rows, a part at a time. No placements: the ranking is behind."""
     rows, left_out = reach_capacity(board, rows)
-    ready = True
+    ready, refused = True, False
     for start in range(0, len(rows), APPLY_ROWS):
         some = rows[start : start + APPLY_ROWS]
         is_last = start + APPLY_ROWS >= len(rows)
-        applied = await index.apply(ranking, some, board.rank_style, left_out if is_last else 0)
-        ready = ready and applied.placements is not None
+        applied = await index.apply(ranking, some, board.rank_style, left_out if is_last else 0, as_of)
+        ready, refused = ready and applied.placements is not None, refused or applied.refused
         if applied.short:
             await complete(ledger, index, ranking)
-    return ready
+    return Applied([] if ready else None, refused=refused)
 
 
 class Healer:
@@ -78,6 +81,9 @@ class Healer:
         # More rows were missing than the queue takes.
         self._overflowed: set[int] = set()
         self._outages_mended = 0
+        # The history that the ledger is in, and periods whose rankings may still be of another.
+        self._history = ledger.as_of.history
+        self._suspects: set[int] = set()
         self._wake = asyncio.Event()
         # Each board as it is now: an event in flight may carry an older one.
         self._boards: dict[int, Board] = {}
@@ -107,6 +113,14 @@ class Healer:
         for period_id in {*self._queue, *self._overflowed} - set(self._by_period):
             self._queue.pop(period_id, None)
             self._overflowed.discard(period_id)
+
+    def unknow(self, board: Board) -> None:
+        """A board that the ledger has lost. Its rankings are dropped with all others that nobody owns."""
+        known = self._boards.pop(board.id, None)
+        for period in (*board.periods, *(known.periods if known is not None else ())):
+            self._by_period.pop(period.id, None)
+            self._queue.pop(period.id, None)
+            self._overflowed.discard(period.id)
 
     def board_of(self, period_id: int) -> Board | None:
         """The board of a period that is not final."""
@@ -152,6 +166,7 @@ class Healer:
         return (
             period_id in self._queue
             or period_id in self._overflowed
+            or period_id in self._suspected()
             or (self._interval_s is not None and self._index.outages != self._outages_mended)
         )
 
@@ -163,8 +178,11 @@ class Healer:
         replacing: str | None = None,
     ) -> None:
         """Build a ranking anew from the ledger and put it in its place. `watch` sees the rows go by."""
+        await self._ledger.read_as_of()
         position = await self._ledger.position()
         await self._index.load(ranking, watch(self._ledger.rows(ranking.period_id)), position, replacing)
+        if position.history == self._ledger.as_of.history:
+            self._suspected().discard(ranking.period_id)
         await complete(self._ledger, self._index, ranking)
         if (changed := self._by_period.get(ranking.period_id)) is None:
             # It became final meanwhile, and may have been swept.
@@ -180,14 +198,15 @@ class Healer:
         if self._refresh is not None:
             await self._refresh()
         outages = self._index.outages
+        await self._ledger.mark()
+        await self._ledger.read_as_of()
         position = await self._ledger.position()
-        rankings = [board.ranking(period.id) for board in self._boards.values() for period in board.periods]
         # All of them were complete up to the same position, unless one was left out of a pass.
-        followed: dict[str, dict[int, tuple[Ranking, IndexState]]] = {}
-        for ranking, state in zip(rankings, await self._index.states(rankings), strict=True):
-            if state.standby is Standby.UNREACHABLE or ranking.period_id not in self._by_period:
+        followed: dict[Position, dict[int, tuple[Ranking, IndexState]]] = {}
+        for ranking, state, lost in await self._states():
+            if ranking.period_id not in self._by_period:
                 continue
-            if state.standby is Standby.BEHIND or self._needs_build(ranking, state, position):
+            if state.standby is Standby.BEHIND or lost or _needs_build(ranking, state):
                 self.mend(self._by_period[ranking.period_id], ranking)
             elif state.position is not None:
                 followed.setdefault(state.position, {})[ranking.period_id] = (ranking, state)
@@ -201,7 +220,42 @@ class Healer:
                 await self._catch_up(since, some, position)
         self._outages_mended = outages
 
+    async def look(self) -> None:
+        """Before the first read: rankings that are not of the ledger's history are not to be shown."""
+        self._suspected().update(self._by_period)
+        with contextlib.suppress(LaurelsError):
+            await self._states()
+
     # Inside
+
+    def _suspected(self) -> set[int]:
+        """Periods whose rankings may be of another history. All that are known, when the ledger begins a new one."""
+        if self._ledger.as_of.history != self._history:
+            self._history = self._ledger.as_of.history
+            if self._interval_s is not None:
+                self._suspects = set(self._by_period)
+                self.hurry()
+        return self._suspects
+
+    async def _states(self) -> list[tuple[Ranking, IndexState, bool]]:
+        """All rankings that can be reached, how each stands, and whether the ledger has lost what it holds."""
+        history = self._ledger.as_of.history
+        rankings = [board.ranking(period.id) for board in self._boards.values() for period in board.periods]
+        found = [
+            (ranking, state)
+            for ranking, state in zip(rankings, await self._index.states(rankings), strict=True)
+            if state.standby is not Standby.UNREACHABLE
+        ]
+        positions = {state.position for _, state in found if state.position is not None}
+        known = {position: await self._ledger.knows(position) for position in positions}
+        states = [
+            (ranking, state, state.position is not None and not known[state.position]) for ranking, state in found
+        ]
+        if history == self._ledger.as_of.history:
+            self._suspected().difference_update(
+                ranking.period_id for ranking, state, lost in states if state.position is not None and not lost
+            )
+        return states
 
     async def _pass_regularly(self, interval_s: float) -> None:
         """The first one at once, for nobody knows how the index stands; then one server at a time."""
@@ -247,7 +301,7 @@ class Healer:
                 log.exception("mending_failed", period=period_id)
                 done = False
             if done:
-                log.debug("index_healed", board=self._boards[board_id].uuid, period=period_id)
+                log.debug("index_healed", period=period_id)
                 if self._mending.get(period_id) is asyncio.current_task():
                     del self._mending[period_id]
                 return
@@ -260,12 +314,14 @@ class Healer:
             return True
         board = self._boards[board_id]
         ranking = board.ranking(period_id)
+        as_of = await self._ledger.read_as_of()
         position = await self._ledger.position()
         (state,) = await self._index.states([ranking])
         if state.standby is Standby.UNREACHABLE:
             return False
         lacks = state.standby is Standby.BEHIND or period_id in self._overflowed
-        if self._needs_build(ranking, state, position) or (lacks and await self._is_far(state.position)):
+        lost = state.position is not None and not await self._ledger.knows(state.position)
+        if lost or _needs_build(ranking, state) or (lacks and await self._is_far(state.position)):
             await self.build(board, ranking, replacing=state.generation)
             log.info("index_rebuilt", board=board.uuid, period=ranking.period_id)
         elif lacks and state.position is not None:
@@ -275,20 +331,33 @@ class Healer:
             await complete(self._ledger, self._index, ranking)
         self._overflowed.discard(period_id)
         (after,) = await self._index.states([ranking])
-        if after.standby is not Standby.READY or not await self._apply_queued(board, ranking):
+        if after.standby is not Standby.READY:
+            return False
+        if after.position is None or after.position.history == self._ledger.as_of.history:
+            self._suspected().discard(period_id)
+        if not await self._apply_queued(board, ranking, as_of):
             return False
         # Whoever found something else meanwhile left it to this task.
         changed = self._by_period.get(period_id)
-        return changed is None or (period_id not in self._overflowed and changed.ranking(period_id) == ranking)
+        return changed is None or (
+            period_id not in self._overflowed
+            and period_id not in self._suspected()
+            and changed.ranking(period_id) == ranking
+        )
 
-    async def _apply_queued(self, board: Board, ranking: Ranking) -> bool:
+    async def _apply_queued(self, board: Board, ranking: Ranking, as_of: AsOf) -> bool:
         period_id = ranking.period_id
         while queued := self._queue.get(period_id):
             some = list(queued.values())[:APPLY_ROWS]
             # As they are now: the guard against older rows may be gone meanwhile, with a user who was erased.
             rows = await self._ledger.rows_of_users(period_id, [row.user_id for row in some])
-            if rows and (await self._index.apply(ranking, rows, board.rank_style)).short:
-                await complete(self._ledger, self._index, ranking)
+            if rows:
+                applied = await self._index.apply(ranking, rows, board.rank_style, as_of=as_of)
+                if applied.refused:
+                    # Known no more by now: again, with what is known then.
+                    return False
+                if applied.short:
+                    await complete(self._ledger, self._index, ranking)
             for row in some:
                 # What came meanwhile is newer, and stays.
                 if queued.get(row.user_id) is row:
@@ -299,10 +368,12 @@ class Healer:
             REPAIR_QUEUE.set(self.waiting)
         return True
 
-    async def _is_far(self, since: str | None) -> bool:
+    async def _is_far(self, since: Position | None) -> bool:
         return since is not None and await self._ledger.count_changes(since, CATCH_UP_EVENTS) >= CATCH_UP_EVENTS
 
-    async def _catch_up(self, since: str, followed: dict[int, tuple[Ranking, IndexState]], position: str) -> bool:
+    async def _catch_up(
+        self, since: Position, followed: dict[int, tuple[Ranking, IndexState]], position: Position
+    ) -> bool:
         """Apply what was changed since the rankings were complete, and say how far they are now.
 
         False: some could not be, and are known to lack something.
@@ -314,7 +385,7 @@ class Healer:
                 if row.period_id in followed and row.period_id not in failed:
                     rows.setdefault(row.period_id, []).append(row)
             results = await asyncio.gather(
-                *(self._apply_changes(followed[period_id][0], some) for period_id, some in rows.items())
+                *(self._apply_changes(followed[period_id][0], some, position) for period_id, some in rows.items())
             )
             failed |= {period_id for period_id, ok in zip(rows, results, strict=True) if not ok}
         await asyncio.gather(
@@ -326,14 +397,19 @@ class Healer:
         )
         return not failed
 
-    async def _apply_changes(self, ranking: Ranking, rows: list[Row]) -> bool:
+    async def _apply_changes(self, ranking: Ranking, rows: list[Row], as_of: AsOf) -> bool:
         board = self._by_period.get(ranking.period_id)
         if board is None:
             return False
         try:
             # All of them, whoever can be ranked: some may have been removed, and the index does not know it yet.
             for start in range(0, len(rows), APPLY_ROWS):
-                applied = await self._index.apply(ranking, rows[start : start + APPLY_ROWS], board.rank_style)
+                some = rows[start : start + APPLY_ROWS]
+                applied = await self._index.apply(ranking, some, board.rank_style, as_of=as_of)
+                if applied.refused:
+                    self._overflowed.add(ranking.period_id)
+                    self.mend(board, ranking)
+                    return False
                 if applied.short:
                     await complete(self._ledger, self._index, ranking)
         except LaurelsError as error:
@@ -342,15 +418,11 @@ class Healer:
             return False
         return True
 
-    async def _confirm(self, ranking: Ranking, state: IndexState, position: str) -> None:
+    async def _confirm(self, ranking: Ranking, state: IndexState, position: Position) -> None:
         with contextlib.suppress(LaurelsError):
             await self._index.confirm(ranking, state, position)
 
-    def _needs_build(self, ranking: Ranking, state: IndexState, position: str) -> bool:
-        """Missing, made for another purpose or capacity, or ahead of a ledger that was set back to a backup."""
-        return (
-            state.standby is Standby.COLD
-            or state.wants_build
-            or state.capacity != ranking.capacity
-            or (state.position is not None and self._ledger.is_ahead(state.position, position))
-        )
+
+def _needs_build(ranking: Ranking, state: IndexState) -> bool:
+    """Missing, or made for another purpose or capacity."""
+    return state.standby is Standby.COLD or state.wants_build or state.capacity != ranking.capacity

@@ -100,11 +100,11 @@ class Laurels:
         self.access = Access(ledger, self._registry, clock, admin_key)
         self.boards = Boards(ledger, self._follower, self._registry, clock, max_boards)
         recorder = Recorder(ledger, self.boards)
-        self._spooler = None if spool is None else Spooler(spool, recorder, self._follower, self.boards.by_id)
+        self.spooler = None if spool is None else Spooler(spool, recorder, self._follower, self.boards.by_id, clock)
         self._batcher = Batcher(
             recorder,
             self._follower,
-            self._spooler,
+            self.spooler,
             max_batch=max_batch,
             max_pending=max_pending,
             timeout_ms=write_timeout_ms,
@@ -164,8 +164,8 @@ class Laurels:
         await self.boards.open()
         await self.schemas.reload()
         ledger_id = await self._ledger.identity()
-        if self._spooler is not None:
-            await self._spooler.open(ledger_id)
+        if self.spooler is not None:
+            await self.spooler.open(ledger_id)
         if self._publisher is not None:
             await self._publisher.open(await self._ledger.sender())
         await self._index.open(ledger_id)
@@ -174,8 +174,8 @@ class Laurels:
         self._registry.start(self.access.reload, self.schemas.reload, self.boards.reload)
         self.people.start()
         self._batcher.start()
-        if self._spooler is not None:
-            self._spooler.start()
+        if self.spooler is not None:
+            self.spooler.start()
         self.ledger_id = ledger_id
         return migrations
 
@@ -202,8 +202,8 @@ class Laurels:
         self.people.close()
         await self._batcher.close()
         await self._follower.buffers.close()
-        if self._spooler is not None:
-            await self._spooler.close()
+        if self.spooler is not None:
+            await self.spooler.close()
         await self._registry.close()
         await self._healer.close()
         await self.feed.close()

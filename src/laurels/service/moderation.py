@@ -81,8 +81,9 @@ class Moderation:
         kind = kind or (SHOW if hidden is Hidden.NO else HIDE)
         detail = msgspec.json.encode({"hidden": hidden.name.lower()}).decode()
         act = self._act(kind, caller, reason, token, detail, user_id)
+        as_of = self._ledger.as_of
         act_id, rows = await self._ledger.people.hide(pod_id, 0 if board is None else board.id, user_id, hidden, act)
-        await self._follower.apply(rows, at_once=True)
+        await self._follower.apply(rows, as_of, at_once=True)
         return _same_act(await self.find(pod_id, act_id), act)
 
     # Events
@@ -190,13 +191,15 @@ class Moderation:
         chosen = msgspec.json.decode(act.detail or "{}", type=Chosen)
         if act.kind == VOID:
             async for events in self._chosen_events(board, act, chosen):
+                as_of = self._ledger.as_of
                 touched = await people.void(board, act, [event.seq for event in events])
-                await self._follower.apply(touched.rows, at_once=True)
+                await self._follower.apply(touched.rows, as_of, at_once=True)
             return await people.finish_act(act, self._clock.now_us())
         undone = await self.find(act.pod_id, chosen.act or 0)
         while events := await people.voided_by(undone.id, STEP_EVENTS):
+            as_of = self._ledger.as_of
             touched = await people.restore(board, undone, act, [event.seq for event in events])
-            await self._follower.apply(touched.rows, at_once=True)
+            await self._follower.apply(touched.rows, as_of, at_once=True)
         return await people.finish_act(act, self._clock.now_us(), undoes=undone.id)
 
     async def _chosen_events(

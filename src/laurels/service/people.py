@@ -145,8 +145,9 @@ class People:
         self._follower.require_ready()
         if len({change.user_id for change in changes}) < len(changes):
             raise Invalid("duplicate_user", "A user stands there twice.", field="users", rule="each user once")
+        as_of = self._ledger.as_of
         rows = await self._ledger.people.change_profiles(pod_id, changes, self._clock.now_us())
-        await self._follower.apply(rows)
+        await self._follower.apply(rows, as_of)
         await self.tell(pod_id, [change.user_id for change in changes])
 
     async def tell(self, pod_id: str, user_ids: Sequence[str]) -> None:

@@ -3,6 +3,10 @@ user come in order.
 
 The ledger itself is the outbox. Events are followed in the order of their commits, from a cursor that is moved once
 Kafka has them; a period is marked once its end and its rewards are there. A repetition has the same `id`.
+
+A pod whose topics can't be written falls behind: from there on it has a cursor of its own, and is tried less and less
+often, while the others go on. When it has caught up it goes with them again. All cursors are moved together, each time
+only if they are as they were read, so two servers that publish at once pass over nothing.
 """
 
 import time
@@ -11,13 +15,14 @@ from typing import Any
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from laurels.core.board import Board
 from laurels.core.instants import to_datetime
 from laurels.core.windows import Period
 from laurels.errors import NotFound, Unavailable
-from laurels.metrics import PUBLISHED
-from laurels.ports import Broker, Grant, Ledger, Outgoing, Row, StoredEvent
+from laurels.metrics import PUBLISH_BEHIND, PUBLISHED
+from laurels.ports import Broker, Cursors, Grant, Ledger, Outgoing, Row, StoredEvent
 from laurels.service.boards import Boards
 from laurels.service.freezing import grant_id, has_begun
 from laurels.service.ingest.topics import Topics
@@ -35,6 +40,26 @@ PERIOD_REFROZEN = "period.refrozen"
 REWARD_GRANTED = "reward.granted"
 
 
+class _Message(Struct, frozen=True):
+    """What is to be told of a pod. `smaller`: the same, for a topic that does not take it whole."""
+
+    pod_id: str
+    letter: Outgoing
+    smaller: Outgoing | None = None
+
+
+class _Wait:
+    """When to try again: soon, then less and less so."""
+
+    def __init__(self) -> None:
+        self._wait_s = FIRST_WAIT_S
+        self.until = 0.0
+
+    def grow(self) -> None:
+        self.until = time.monotonic() + self._wait_s
+        self._wait_s = min(LAST_WAIT_S, 2 * self._wait_s)
+
+
 class Publisher:
     def __init__(self, ledger: Ledger, broker: Broker, topics: Topics, boards: Boards) -> None:
         self._topics = topics
@@ -43,10 +68,11 @@ class Publisher:
         self._broker = broker
         self._boards = boards
         self._sender = ""
-        self._wait_until = 0.0
-        # Of the page that could not be sent as a whole.
-        self._taken: set[bytes | None] = set()
-        self._wait_s = FIRST_WAIT_S
+        # While Kafka can't be reached, and by pod while only its topics can't be written.
+        self._wait = _Wait()
+        self._waits: dict[str, _Wait] = {}
+        # Of pods of which not all could be sent: what was.
+        self._taken: dict[str, set[bytes | None]] = {}
 
     async def open(self, sender: str) -> None:
         """From the first time on that this is called, all is told."""
@@ -54,45 +80,111 @@ class Publisher:
         await self._streams.begin_publishing()
 
     async def is_due(self) -> bool:
-        if time.monotonic() < self._wait_until:
+        if time.monotonic() < self._wait.until:
             return False
-        events, _ = await self._streams.accepted_after(await self._streams.begin_publishing(), 1)
-        return bool(events) or bool(await self._streams.unpublished_periods(1))
+        cursors = await self._streams.begin_publishing()
+        if any(pod_id not in self._waiting for pod_id in cursors.behind):
+            return True
+        events, _ = await self._streams.accepted_after(cursors.every, 1, without=list(cursors.behind))
+        return bool(events) or bool(await self._streams.unpublished_periods(1, self._waiting))
 
     async def publish(self) -> dict[str, Any]:
         changes = periods = rewards = 0
-        cursor = await self._streams.begin_publishing()
-        for _ in range(ROUNDS):
-            events, cursor = await self._streams.accepted_after(cursor, AT_ONCE)
-            if not events:
-                break
-            await self._send(SCORE_CHANGED, await self._changes(events))
-            await self._streams.note_published(cursor)
-            changes += len(events)
-        for board_id, period in await self._streams.unpublished_periods(AT_ONCE):
-            rewards += await self._publish_period(await self._board(board_id), period)
-            periods += 1
-        return {"scoreChanges": changes, "periods": periods, "rewards": rewards}
+        while (sent := await self._publish_next()) is not None and changes < ROUNDS * AT_ONCE:
+            changes += sent
+        for pod_id in (await self._streams.begin_publishing()).behind:
+            if pod_id not in self._waiting:
+                changes += await self._catch_up(pod_id)
+        for board_id, period in await self._streams.unpublished_periods(AT_ONCE, self._waiting):
+            board = await self._board(board_id)
+            if board.pod_id not in self._waiting and (told := await self._publish_period(board, period)) is not None:
+                rewards += told
+                periods += 1
+        behind = (await self._streams.begin_publishing()).behind
+        for pod_id in {*behind, *self._waits}:
+            PUBLISH_BEHIND.labels(pod_id).set(pod_id in behind)
+        return {"scoreChanges": changes, "periods": periods, "rewards": rewards, "podsBehind": len(behind)}
 
-    async def _send(self, kind: str, letters: Sequence[Outgoing]) -> None:
-        """All of them. What was taken when others were not is not sent again the next time."""
-        self._taken &= {letter.value for letter in letters}
-        left = [letter for letter in letters if letter.value not in self._taken]
-        answers = await self._broker.send(left)
-        failed = [f"{letter.topic}: {answer.reason}" for letter, answer in zip(left, answers, strict=True) if answer]
-        self._taken |= {letter.value for letter, answer in zip(left, answers, strict=True) if answer is None}
-        if failed:
-            # The next try is soon, then less and less so.
-            self._wait_until = time.monotonic() + self._wait_s
-            self._wait_s = min(LAST_WAIT_S, 2 * self._wait_s)
-            raise Unavailable("kafka_unavailable", f"{len(failed)} messages could not be published to {failed[0]}")
-        self._taken = set()
-        self._wait_s = FIRST_WAIT_S
-        PUBLISHED.labels(kind).inc(len(letters))
+    @property
+    def _waiting(self) -> list[str]:
+        """Pods that are not to be tried yet."""
+        now = time.monotonic()
+        return [pod_id for pod_id, wait in self._waits.items() if now < wait.until]
+
+    async def _publish_next(self) -> int | None:
+        """Publish the next events of all pods that are not behind; None: there are none, or somebody else does."""
+        cursors = await self._streams.begin_publishing()
+        events, cursor = await self._streams.accepted_after(cursors.every, AT_ONCE, without=list(cursors.behind))
+        if not events:
+            return None
+        failed = await self._send(SCORE_CHANGED, await self._changes(events))
+        behind = cursors.behind | dict.fromkeys(failed, cursors.every)
+        return len(events) if await self._streams.move_cursors(cursors, Cursors(cursor, behind)) else None
+
+    async def _catch_up(self, pod_id: str) -> int:
+        """Publish what a pod lacks that the others have; gives how many events."""
+        changes = 0
+        for _ in range(ROUNDS):
+            cursors = await self._streams.begin_publishing()
+            if pod_id not in cursors.behind:
+                break
+            events, cursor = await self._streams.accepted_after(
+                cursors.behind[pod_id], AT_ONCE, pod_id=pod_id, up_to=cursors.every
+            )
+            if events and await self._send(SCORE_CHANGED, await self._changes(events)):
+                break
+            behind = {name: its for name, its in cursors.behind.items() if name != pod_id}
+            after = Cursors(cursors.every, behind | {pod_id: cursor} if events else behind)
+            if not await self._streams.move_cursors(cursors, after):
+                break
+            changes += len(events)
+        return changes
+
+    async def _send(self, kind: str, messages: Sequence[_Message]) -> dict[str, str]:
+        """Send messages; gives the pods of which some could not be, with the reason. Raises if Kafka is away."""
+        left = [each for each in messages if each.letter.value not in self._taken.get(each.pod_id, ())]
+        answers = await self._broker.send([each.letter for each in left])
+        large = [n for n, answer in enumerate(answers) if answer is not None and answer.too_large]
+        smaller = [(number, less) for number in large if (less := left[number].smaller) is not None]
+        for (number, _), answer in zip(smaller, await self._broker.send([m for _, m in smaller]), strict=True):
+            answers[number] = answer
+        failed: dict[str, str] = {}
+        for message, answer in zip(left, answers, strict=True):
+            if answer is not None:
+                failed.setdefault(message.pod_id, f"{message.letter.topic}: {answer.reason}")
+        if failed and all(answer is not None for answer in answers):
+            await self._need_kafka(failed)
+        self._note(left, [answer is None for answer in answers], failed)
+        PUBLISHED.labels(kind).inc(sum(answer is None for answer in answers))
+        return failed
+
+    async def _need_kafka(self, failed: dict[str, str]) -> None:
+        """Nothing could be sent: is it all of Kafka, or these pods alone?"""
+        try:
+            await self._broker.ping()
+        except Unavailable:
+            self._wait.grow()
+            raise Unavailable(
+                "kafka_unavailable", f"Nothing can be published to {next(iter(failed.values()))}"
+            ) from None
+
+    def _note(self, sent: Sequence[_Message], taken: Sequence[bool], failed: dict[str, str]) -> None:
+        """What was taken when others of its pod were not is not sent again the next time."""
+        self._wait = _Wait()
+        for message, is_taken in zip(sent, taken, strict=True):
+            if message.pod_id not in failed:
+                self._taken.pop(message.pod_id, None)
+                self._waits.pop(message.pod_id, None)
+            elif is_taken:
+                self._taken.setdefault(message.pod_id, set()).add(message.letter.value)
+        for pod_id, reason in failed.items():
+            if pod_id not in self._waits:
+                log.warning("publishing_falls_behind", pod=pod_id, reason=reason)
+            self._waits.setdefault(pod_id, _Wait()).grow()
 
     # Score changes
 
-    async def _changes(self, events: Sequence[tuple[int, StoredEvent]]) -> list[Outgoing]:
+    async def _changes(self, events: Sequence[tuple[int, StoredEvent]]) -> list[_Message]:
         boards = {board_id: await self._board(board_id) for board_id in {board_id for board_id, _ in events}}
         rows = {board_id: await self._rows(board, events) for board_id, board in boards.items()}
         return [self._change(boards[board_id], event, rows[board_id]) for board_id, event in events]
@@ -110,7 +202,7 @@ class Publisher:
                 found[period_id, row.user_id] = row
         return found
 
-    def _change(self, board: Board, event: StoredEvent, rows: dict[tuple[int, str], Row]) -> Outgoing:
+    def _change(self, board: Board, event: StoredEvent, rows: dict[tuple[int, str], Row]) -> _Message:
         shown = [
             {
                 "window": period.window,
@@ -131,22 +223,32 @@ class Publisher:
             "metadata": None if event.metadata is None else msgspec.Raw(event.metadata.encode()),
             "periods": shown,
         }
+        whole = self._score_change(board, event, data)
+        if event.metadata is None:
+            return _Message(board.pod_id, whole)
+        omitted = data | {"metadata": None, "metadataOmitted": True}
+        return _Message(board.pod_id, whole, self._score_change(board, event, omitted))
+
+    def _score_change(self, board: Board, event: StoredEvent, data: dict[str, Any]) -> Outgoing:
         topic = self._topics.score_changes(board.pod_id)
         return self._letter(topic, event.user_id, SCORE_CHANGED, f"event-{event.seq}", event.received_at, data)
 
     # Period ends
 
-    async def _publish_period(self, board: Board, period: Period) -> int:
-        """Its rewards first: who hears of the end has heard of them."""
+    async def _publish_period(self, board: Board, period: Period) -> int | None:
+        """Its rewards first: who hears of the end has heard of them. Gives how many; None: not all could be sent."""
         told = 0
         if has_begun(board, period):
             after = (0, "")
             while grants := await self._ledger.seasons.grants_of_period(period.id, after, AT_ONCE):
                 after = (grants[-1].place, grants[-1].reward)
                 new = await self._new(period, grants)
-                await self._send(REWARD_GRANTED, [self._reward(board, period, grant) for grant in new])
+                letters = [self._reward(board, period, grant) for grant in new]
+                if letters and await self._send(REWARD_GRANTED, [_Message(board.pod_id, each) for each in letters]):
+                    return None
                 told += len(new)
-            await self._send(PERIOD_FROZEN, [self._end(board, period)])
+            if await self._send(PERIOD_FROZEN, [_Message(board.pod_id, self._end(board, period))]):
+                return None
         await self._streams.period_published(period.id)
         return told
 

@@ -29,7 +29,8 @@ class Registry:
         self._feed = feed
         self._shared = shared
         self._reloads: list[Reload] = []
-        self._revision = -1
+        # The history that the ledger is in, and a number that grows within it.
+        self._state: tuple[str, int] | None = None
         self._hint = asyncio.Event()
         self._refreshing = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
@@ -57,11 +58,12 @@ class Registry:
             return
         async with self._refreshing:
             # Read first: a change in between is seen the next time.
-            revision = await self._ledger.registry_revision()
-            if revision != self._revision:
+            history = (await self._ledger.read_as_of()).history
+            state = (history, await self._ledger.registry_revision())
+            if state != self._state:
                 for reload in self._reloads:
                     await reload()
-                self._revision = revision
+                self._state = state
 
     async def _watch(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from laurels.core.ids import new_event_id
 from laurels.core.instants import to_datetime
 from laurels.core.limits import DAY_US
 from laurels.core.periods import next_period, with_later_end, with_period
-from laurels.core.windows import Period, PeriodState, next_span, rest_of
+from laurels.core.windows import Period, PeriodState, are_of_one, next_span, rest_of
 from laurels.errors import Conflict, Invalid, NotFound
 from laurels.ports import Act, BoardChange, Clock, Grant, Ledger, Result, StoredAct
 from laurels.service.access import Caller
@@ -129,6 +129,10 @@ class Seasons:
                 if period.end is not None and end >= period.end:
                     return BoardChange(fresh)
                 closed = with_period(fresh, replace(period, end=end))
+                following = next_period(fresh, period)
+                if following is not None and are_of_one(period, following):
+                    # It was closed and extended before: what is left of it is there already, and begins sooner.
+                    return BoardChange(with_period(closed, replace(following, start=end)), free_from=end)
                 return BoardChange(closed, spans=(rest_of(period, end),), free_from=end)
 
             try:
@@ -243,10 +247,11 @@ class Seasons:
             try:
                 key = await self._ledger.seasons.successor(*key) or key
             except Conflict:
-                if found[2].claimed_at is None:
+                # It may have been claimed in its time, by this id or by one that it had since.
+                claimed = found if found[2].claimed_at else await self._ledger.seasons.claimed_edition(*key)
+                if claimed is None:
                     raise
-                # It was claimed in its time.
-                return Granted(board, found[1], found[2]), False
+                return Granted(board, claimed[1], claimed[2]), False
         first = await self._ledger.seasons.claim(*key, caller.key_id, self._clock.now_us())
         stored = await self._ledger.seasons.find_grant(*key)
         if stored is None or stored[2].claimed_at is None:

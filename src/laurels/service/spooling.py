@@ -1,5 +1,8 @@
 """Writes outlast a ledger that can't be reached, where a spool folder is given: they are kept on the local disk, and
 replayed in the order of their coming. Each has its event id before it is kept, so a replay counts it once.
+
+An event that can't be replayed, because its board is gone, is put aside with the reason, and those behind it go on. It
+stays there until somebody replays it.
 """
 
 import asyncio
@@ -11,8 +14,8 @@ from msgspec import Struct
 
 from laurels.core.board import Board
 from laurels.errors import LaurelsError
-from laurels.metrics import EVENTS, SPOOL, SPOOLED
-from laurels.ports import Event, Record, Recorded, Spool
+from laurels.metrics import EVENTS, SPOOL, SPOOL_ASIDE, SPOOL_DAMAGED, SPOOLED
+from laurels.ports import Clock, Event, Record, Recorded, Spool
 from laurels.service.follower import Follower
 from laurels.service.recorder import Recorder
 from laurels.tasks import end_tasks
@@ -22,6 +25,8 @@ log = structlog.get_logger()
 REPLAY_EVENTS = 500
 POLL_S = 0.2
 RETRY_S = 0.5
+# So often an event is tried that fails alone, for a reason that may go by. Then it is put aside, too.
+TRIES = 20
 
 
 class _Kept(Struct, frozen=True, array_like=True):
@@ -38,20 +43,49 @@ class _Kept(Struct, frozen=True, array_like=True):
     region: str | None = None
 
 
+class _Aside(Struct, frozen=True, array_like=True):
+    """An item that was put aside, as it lay in the spool, and why."""
+
+    item: bytes
+    code: str
+    reason: str
+    at: int
+
+
+class PutAside(Struct, frozen=True):
+    """An event that could not be replayed. `event_id` and so on None: it can't be read."""
+
+    code: str
+    reason: str
+    put_aside_at: int
+    board_id: int | None = None
+    event_id: str | None = None
+    user_id: str | None = None
+    score: float | None = None
+    at: int | None = None
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Kept)
+_aside_decoder = msgspec.msgpack.Decoder(_Aside)
 
 
 class Spooler:
-    def __init__(self, spool: Spool, recorder: Recorder, follower: Follower, board_of: Callable[[int], Board]) -> None:
+    def __init__(
+        self, spool: Spool, recorder: Recorder, follower: Follower, board_of: Callable[[int], Board], clock: Clock
+    ) -> None:
         self._spool = spool
         self._recorder = recorder
         self._follower = follower
         self._board_of = board_of
+        self._clock = clock
         self._replaying: asyncio.Task[None] | None = None
+        self._tries = 0
+        self._told_damaged = 0
 
     async def open(self, ledger_id: str) -> None:
         await self._spool.open(ledger_id)
+        self._tell()
 
     def start(self) -> None:
         self._replaying = asyncio.create_task(self._replay(), name="replay the spool")
@@ -67,59 +101,90 @@ class Spooler:
 
     async def keep(self, events: Sequence[Event]) -> None:
         """Keep events until the ledger is back; on the disk once this has returned."""
-        await self._spool.append(
-            [
-                _encoder.encode(
-                    _Kept(
-                        event.board.id,
-                        event.event_id,
-                        event.user_id,
-                        event.score,
-                        event.at,
-                        event.stamped,
-                        event.received_at,
-                        event.metadata,
-                        event.region,
-                    )
-                )
-                for event in events
-            ]
-        )
+        await self._spool.append([_encoder.encode(_keep(event)) for event in events])
         SPOOLED.inc(len(events))
-        SPOOL.set(self.waiting)
+        self._tell()
+
+    async def put_aside(self) -> list[PutAside]:
+        """What could not be replayed, each event once."""
+        found = [_aside_decoder.decode(item) for item in await self._spool.aside()]
+        return list({aside.item: _read_aside(aside) for aside in found}.values())
+
+    async def replay_put_aside(self) -> int:
+        """Let everything that was put aside be tried again; gives how many events."""
+        found = await self.put_aside()
+        await self._spool.ask_replay()
+        return len(found)
 
     async def _replay(self) -> None:
         while True:
+            some = False
             try:
-                await self._replay_some()
+                await self._spool.replay_aside()
+                some = await self._replay_some()
             except LaurelsError as error:
                 log.debug("replay_waits", reason=error.message)
                 await asyncio.sleep(RETRY_S)
             except Exception:
                 log.exception("replay_failed")
                 await asyncio.sleep(RETRY_S)
-            if not self._spool.waiting:
+            if not some:
                 await asyncio.sleep(POLL_S)
 
-    async def _replay_some(self) -> None:
+    async def _replay_some(self) -> bool:
+        """Replay the first that wait; False: there are none."""
         items = await self._spool.peek(REPLAY_EVENTS)
         if not items:
-            return
-        events, results = await self._recorder.record([self._event(_decoder.decode(item)) for item in items])
-        records = [_need_record(result) for result in results]
-        await self._follower.apply(row for record in records for row in record.rows)
-        for event, record in zip(events, records, strict=True):
-            EVENTS.labels(record.outcome.value).inc()
-            if record.outcome is Recorded.CONFLICT:
-                # Its sender is gone; the first stays, as always.
-                log.warning("spooled_event_conflicts", board=event.board.uuid, event_id=event.event_id)
-            elif record.outcome is Recorded.ERASED:
-                log.info("spooled_event_erased", board=event.board.uuid)
-            elif not event.board.periods_at(event.at):
-                log.warning("spooled_event_late", board=event.board.uuid, event_id=event.event_id)
+            self._tell()
+            return False
+        aside: list[_Aside] = []
+        found: list[tuple[bytes, Event]] = []
+        for item in map(_item, items):
+            try:
+                found.append((item, self._event(_decoder.decode(item))))
+            except LaurelsError as error:
+                aside.append(self._aside(item, error.code, error.message))
+            except msgspec.DecodeError as error:
+                aside.append(self._aside(item, "internal", f"It can't be read: {error}."))
+        if found:
+            recording = await self._recorder.record([event for _, event in found])
+            aside += self._failed(found, recording.results)
+            records = [result for result in recording.results if isinstance(result, Record)]
+            await self._follower.apply([row for record in records for row in record.rows], recording.as_of)
+            for event, result in zip(recording.events, recording.results, strict=True):
+                if isinstance(result, Record):
+                    _tell_outcome(event, result)
+        if aside:
+            await self._spool.set_aside([_encoder.encode(each) for each in aside])
         await self._spool.drop(len(items))
+        self._tries = 0
+        self._tell()
+        log.info("replayed", events=len(items) - len(aside), put_aside=len(aside), waiting=self.waiting)
+        return True
+
+    def _failed(self, found: Sequence[tuple[bytes, Event]], results: Sequence[Record | LaurelsError]) -> list[_Aside]:
+        """Those that are to be put aside. Raises while one fails that may still succeed."""
+        failed = [
+            (item, event, result)
+            for (item, event), result in zip(found, results, strict=True)
+            if isinstance(result, LaurelsError)
+        ]
+        for _, _, error in failed:
+            if error.retryable and self._tries < TRIES:
+                self._tries += 1
+                raise error
+        for _, event, error in failed:
+            log.warning("spooled_event_put_aside", event_id=event.event_id, code=error.code, reason=error.message)
+        return [self._aside(item, error.code, error.message) for item, _, error in failed]
+
+    def _aside(self, item: bytes, code: str, reason: str) -> _Aside:
+        return _Aside(item, code, reason, self._clock.now_us())
+
+    def _tell(self) -> None:
         SPOOL.set(self.waiting)
-        log.info("replayed", events=len(items), waiting=self.waiting)
+        SPOOL_ASIDE.set(self._spool.put_aside)
+        SPOOL_DAMAGED.inc(self._spool.damaged - self._told_damaged)
+        self._told_damaged = self._spool.damaged
 
     def _event(self, kept: _Kept) -> Event:
         return Event(
@@ -136,8 +201,43 @@ class Spooler:
         )
 
 
-def _need_record(result: Record | LaurelsError) -> Record:
-    """What was acknowledged is not left out: it is tried again."""
-    if isinstance(result, LaurelsError):
-        raise result
-    return result
+def _item(item: bytes) -> bytes:
+    """An item that was put aside, and that waits again, is wrapped."""
+    try:
+        return _aside_decoder.decode(item).item
+    except msgspec.DecodeError:
+        return item
+
+
+def _keep(event: Event) -> _Kept:
+    return _Kept(
+        event.board.id,
+        event.event_id,
+        event.user_id,
+        event.score,
+        event.at,
+        event.stamped,
+        event.received_at,
+        event.metadata,
+        event.region,
+    )
+
+
+def _read_aside(aside: _Aside) -> PutAside:
+    try:
+        kept = _decoder.decode(aside.item)
+    except msgspec.DecodeError:
+        return PutAside(aside.code, aside.reason, aside.at)
+    told = (kept.board_id, kept.event_id, kept.user_id, kept.score, kept.at)
+    return PutAside(aside.code, aside.reason, aside.at, *told)
+
+
+def _tell_outcome(event: Event, record: Record) -> None:
+    EVENTS.labels(record.outcome.value).inc()
+    if record.outcome is Recorded.CONFLICT:
+        # Its sender is gone; the first stays, as always.
+        log.warning("spooled_event_conflicts", board=event.board.uuid, event_id=event.event_id)
+    elif record.outcome is Recorded.ERASED:
+        log.info("spooled_event_erased", board=event.board.uuid)
+    elif not event.board.periods_at(event.at):
+        log.warning("spooled_event_late", board=event.board.uuid, event_id=event.event_id)

@@ -99,9 +99,9 @@ class Submissions:
 
     def check(self, board: Board, submission: Submission) -> None:
         """Raise what would be wrong with it, as far as that can be known without the ledger."""
-        now = self._clock.now_us()
-        _require_open(board, now)
-        _check(board, submission, now)
+        refused = _check(board, submission, self._clock.now_us()).refused
+        if refused is not None:
+            raise refused
 
     async def submit_many(
         self, board: Board, submissions: Sequence[Submission | LaurelsError], *, may_spool: bool = True
@@ -112,7 +112,9 @@ class Submissions:
         """
         self._follower.require_ready()
         now = self._clock.now_us()
-        _require_open(board, now)
+        closed = _why_closed(board, now)
+        if closed is not None and not any(isinstance(each, Submission) and each.event_id for each in submissions):
+            raise closed
         answers: list[Accepted | LaurelsError | None] = []
         events: list[Event] = []
         for submission in submissions:
@@ -120,13 +122,24 @@ class Submissions:
                 answers.append(submission)
                 continue
             try:
-                events.append(_check(board, submission, now))
-                answers.append(None)
+                event = _check(board, submission, now, closed)
             except LaurelsError as error:
                 answers.append(error)
+                continue
+            if submission.event_id is None and isinstance(event.refused, LaurelsError):
+                answers.append(event.refused)
+            else:
+                # Also one that is refused: it may be the repetition of one that is stored.
+                events.append(event)
+                answers.append(None)
         written = iter(await self._batcher.write(events, may_spool=may_spool) if events else ())
         checked = iter(events)
-        return [_answer(next(checked), next(written)) if each is None else each for each in answers]
+        given = [_answer(next(checked), next(written)) if each is None else each for each in answers]
+        if closed is not None and all(
+            answer is closed or each is not None for answer, each in zip(given, answers, strict=True)
+        ):
+            raise closed
+        return given
 
     async def remove_user(
         self, caller: Caller, board: Board, user_id: str, idempotency_key: str | None, reason: str | None = None
@@ -138,45 +151,55 @@ class Submissions:
             raise Conflict("board_archived", "An archived board can't be changed.")
         token = idempotency_key if idempotency_key is not None else new_event_id(now)
         act = Act(f"remove/{token}/{user_id}", "remove", caller.key_id, now, reason)
-        await self._follower.apply(await self._ledger.remove_user(board, user_id, act), at_once=True)
+        as_of = self._ledger.as_of
+        await self._follower.apply(await self._ledger.remove_user(board, user_id, act), as_of, at_once=True)
         # It is there, and given as it is.
         return await self._ledger.people.begin_act(board.pod_id, board.id, user_id, act)
 
 
-def _require_open(board: Board, now: int) -> None:
+def _why_closed(board: Board, now: int) -> LaurelsError | None:
+    """Why a board takes no scores at all now."""
     status = board.status_at(now)
     # The late events of an ended board are taken until its grace time is over.
     if status in _CLOSED and not (status is Status.ENDED and now < (board.end_at or 0) + board.grace_s * SECOND_US):
         code, what = _CLOSED[status]
-        raise Conflict(code, f"Board {board.uuid!r} {what}.")
+        return Conflict(code, f"Board {board.uuid!r} {what}.")
+    return None
 
 
-def _check(board: Board, submission: Submission, now: int) -> Event:
-    if submission.at is None and board.status_at(now) is Status.ENDED:
-        raise Conflict("board_ended", f"Board {board.uuid!r} takes only late scores, with a timestamp before its end.")
+def _check(board: Board, submission: Submission, now: int, closed: LaurelsError | None = None) -> Event:
+    """Make an event of a submission. Raises if it could be nobody's; what this board does not take now is `refused`."""
     score = exact_score(submission.score)
-    if (board.min_score is not None and score < board.min_score) or (
-        board.max_score is not None and score > board.max_score
-    ):
-        low = "" if board.min_score is None else f"{board.min_score:g} <= "
-        high = "" if board.max_score is None else f" <= {board.max_score:g}"
-        raise Invalid(
-            "score_out_of_bounds",
-            f"The board takes scores where {low}score{high}.",
-            field="score",
-            rule=f"{low}score{high}",
-        )
     return Event(
         board=board,
         event_id=submission.event_id or new_event_id(now),
         user_id=submission.user_id,
         score=score,
-        at=now if submission.at is None else _check_time(board, submission.at, now),
+        at=now if submission.at is None else submission.at,
         stamped=submission.at is None or submission.stamped,
         received_at=now,
         metadata=canonical_metadata(submission.metadata),
         region=submission.region,
+        refused=closed or _why_closed(board, now) or _why_not(board, submission, score, now),
     )
+
+
+def _why_not(board: Board, submission: Submission, score: float, now: int) -> LaurelsError | None:
+    """Why a board does not take a score now."""
+    if submission.at is None and board.status_at(now) is Status.ENDED:
+        return Conflict("board_ended", f"Board {board.uuid!r} takes only late scores, with a timestamp before its end.")
+    if (board.min_score is not None and score < board.min_score) or (
+        board.max_score is not None and score > board.max_score
+    ):
+        low = "" if board.min_score is None else f"{board.min_score:g} <= "
+        high = "" if board.max_score is None else f" <= {board.max_score:g}"
+        return Invalid(
+            "score_out_of_bounds",
+            f"The board takes scores where {low}score{high}.",
+            field="score",
+            rule=f"{low}score{high}",
+        )
+    return None if submission.at is None else _why_not_then(board, submission.at, now)
 
 
 def exact_score(score: float, field: str = "score") -> float:
@@ -199,9 +222,10 @@ def exact_score(score: float, field: str = "score") -> float:
     return double + 0.0
 
 
-def _check_time(board: Board, at: int, now: int) -> int:
+def _why_not_then(board: Board, at: int, now: int) -> LaurelsError | None:
+    """Why a board takes no scores of that time now."""
     if at < 0 or at > now + AHEAD_US:
-        raise Invalid(
+        return Invalid(
             "timestamp_out_of_range",
             "A timestamp is from 1970 on and at most five minutes ahead of the server's clock "
             f"({to_datetime(now).isoformat(timespec='seconds')}).",
@@ -209,13 +233,13 @@ def _check_time(board: Board, at: int, now: int) -> int:
             rule="1970-01-01T00:00:00Z <= timestamp <= now + 5 min",
         )
     if (board.start_at is not None and at < board.start_at) or (board.end_at is not None and at >= board.end_at):
-        raise Invalid(
+        return Invalid(
             "outside_board_time",
             "The timestamp is not within the board's startTime and endTime.",
             field="timestamp",
             rule="startTime <= timestamp < endTime",
         )
-    return at
+    return None
 
 
 def canonical_metadata(metadata: dict[str, Any] | None) -> str | None:

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import hmac
 import random
+from collections import Counter
 from typing import Any
 
 import structlog
@@ -21,11 +22,17 @@ from laurels.ports import Clock, Message, Outbox, Sender, Webhook
 
 log = structlog.get_logger()
 
+# To one receiver, and to all of them.
+AT_ONCE_EACH = 5
 AT_ONCE = 20
 # Then others have their turn, and it is looked again.
 ROUNDS = 50
 FIRST_RETRY_S = 5
 LAST_RETRY_S = 3600
+# A receiver that refused so many different messages in a row is asked less often: one at a time, after a pause.
+REFUSED_IN_A_ROW = 10
+FIRST_PAUSE_S = 1
+LAST_PAUSE_S = 60
 FORGET_AFTER_US = 30 * 86_400 * SECOND_US
 FORGET_AT_ONCE = 1000
 ERROR_CHARS = 500
@@ -37,6 +44,7 @@ class Webhooks:
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
+        self._receivers: dict[str, _Receiver] = {}
 
     async def put(self, pod_id: str, url: str) -> tuple[Webhook, bool]:
         """A new address gets a new secret, which is shown this once. Whether it is new is said, too."""
@@ -46,6 +54,7 @@ class Webhooks:
         secret = SECRET_PREFIX + base64.b64encode(new_secret().encode()).decode()
         webhook = Webhook(pod_id, url, secret, self._clock.now_us())
         await self._outbox.put_webhook(webhook)
+        self._receivers.pop(pod_id, None)
         return webhook, True
 
     async def get(self, pod_id: str) -> Webhook:
@@ -59,21 +68,18 @@ class Webhooks:
             raise NotFound("webhook_not_found", f"Pod {pod_id!r} has no webhook.", field="podId")
 
     async def has_due(self) -> bool:
-        return bool(await self._outbox.due(self._clock.now_us(), 1))
+        return bool(await self._due())
 
     async def deliver(self) -> dict[str, Any]:
-        """Send what is due, some at a time. A pod whose receiver fails waits as a whole, and keeps nobody else."""
+        """Send what is due, some at a time. Each message has a schedule of its own, and each receiver its share."""
         delivered = failed = 0
         for _ in range(ROUNDS):
-            messages = await self._outbox.due(self._clock.now_us(), AT_ONCE)
+            messages = await self._due()
             if not messages:
                 break
             outcomes = await asyncio.gather(*(self._deliver(message) for message in messages))
-            delivered += outcomes.count(None)
-            failed += len(outcomes) - outcomes.count(None)
-            for message, next_try in zip(messages, outcomes, strict=True):
-                if next_try is not None:
-                    await self._outbox.postpone(message.pod_id, next_try)
+            delivered += sum(outcomes)
+            failed += len(outcomes) - sum(outcomes)
         waiting = await self._outbox.waiting()
         OUTBOX.set(waiting)
         return {"delivered": delivered, "failed": failed, "waiting": waiting}
@@ -85,8 +91,22 @@ class Webhooks:
             forgotten += count
         return forgotten
 
-    async def _deliver(self, message: Message) -> int | None:
-        """None: it was taken. Else when to try again."""
+    async def _due(self) -> list[Message]:
+        now = self._clock.now_us()
+        pausing = [pod_id for pod_id, receiver in self._receivers.items() if receiver.pauses_until > now]
+        found = await self._outbox.due(now, AT_ONCE_EACH, pausing)
+        chosen: list[Message] = []
+        asked: Counter[str] = Counter()
+        for message in found:
+            receiver = self._receivers.get(message.pod_id)
+            if asked[message.pod_id] < (1 if receiver is not None and receiver.is_failing else AT_ONCE_EACH):
+                asked[message.pod_id] += 1
+                chosen.append(message)
+        return chosen[:AT_ONCE]
+
+    async def _deliver(self, message: Message) -> bool:
+        """Whether it was taken. If not, it is tried again later."""
+        receiver = self._receivers.setdefault(message.pod_id, _Receiver())
         webhook = await self._outbox.webhook(message.pod_id)
         body = message.body.encode()
         seconds = str(self._clock.now_us() // SECOND_US)
@@ -105,12 +125,35 @@ class Webhooks:
             wait_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** min(message.attempts, 20)) * random.uniform(0.8, 1.2)  # noqa: S311
             next_try = self._clock.now_us() + int(wait_s * SECOND_US)
             await self._outbox.failed(message.message_id, next_try, error.message[:ERROR_CHARS])
+            receiver.failed(message.message_id, self._clock.now_us())
             DELIVERED.labels("failed").inc()
             log.info("webhook_failed", pod=message.pod_id, message=message.message_id, reason=error.message)
-            return next_try
+            return False
+        self._receivers.pop(message.pod_id, None)
         await self._outbox.delivered(message.message_id, self._clock.now_us())
         DELIVERED.labels("delivered").inc()
-        return None
+        return True
+
+
+class _Receiver:
+    """What came of the last messages to a pod's webhook. One that takes a message is well again."""
+
+    def __init__(self) -> None:
+        self._refused: set[str] = set()
+        self._pause_s = FIRST_PAUSE_S
+        self.pauses_until = 0
+
+    @property
+    def is_failing(self) -> bool:
+        return len(self._refused) >= REFUSED_IN_A_ROW
+
+    def failed(self, message_id: str, now: int) -> None:
+        """One message again and again says nothing of the receiver; many different ones do."""
+        if len(self._refused) < REFUSED_IN_A_ROW:
+            self._refused.add(message_id)
+        if self.is_failing:
+            self.pauses_until = now + self._pause_s * SECOND_US
+            self._pause_s = min(LAST_PAUSE_S, 2 * self._pause_s)
 
 
 def sign(secret: str, message_id: str, seconds: str, body: bytes) -> str:

@@ -97,7 +97,7 @@ class BoardPage {
     this._showOwn();
     this._subscribe();
     this._loadSeasons();
-    setInterval(() => document.visibilityState === "visible" && scrollY > innerHeight && this.rows.refresh(), DEEP_MS);
+    setInterval(() => document.visibilityState === "visible" && this.rows.refresh(), DEEP_MS);
     setInterval(() => document.visibilityState === "visible" && this._plotOld && this._plot(), PLOT_MS);
   }
 
@@ -139,6 +139,7 @@ class BoardPage {
     const query = { ...this.selection, limit: LIVE_ROWS };
     if (this.me !== null) Object.assign(query, { userId: this.me, above: NEIGHBOURS, below: NEIGHBOURS });
     this._drawn = undefined;
+    this._shownPeriod = undefined;
     this._plotOld = true;
     this.live = new Live(this.uuid, query, {
       changed: (view, frame) => (view === "top" ? this._showTop(frame) : this._showAround()),
@@ -181,7 +182,10 @@ class BoardPage {
 
   _showTop(frame) {
     const { users, totalUsers, board: told } = this.live.views.top;
-    if (frame.type === "reset") {
+    // Without a reset, too: it may have come while there was no connection.
+    const isNew = this._shownPeriod !== undefined && this._shownPeriod !== told.period;
+    this._shownPeriod = told.period;
+    if (frame.type === "reset" || isNew) {
       this.rows.clear();
       this._note(say("newPeriod"));
       this._loadSeasons();

@@ -26,7 +26,7 @@ export class Podium {
       step.entry = entry;
       step.element.className = `step step-${index + 1} medal-${entry.rank}${entry.userId === this.mine ? " mine" : ""}`;
       step.rank.textContent = number(entry.rank);
-      step.name.textContent = name(entry);
+      if (step.name.textContent !== name(entry)) this._rename(step, entry);
       step.score.textContent = number(entry.score);
       step.score.title = String(entry.score);
       return step.element;
@@ -50,10 +50,18 @@ export class Podium {
     step.rank = h("span", { class: "rank" });
     step.name = h("span", { class: "name" });
     step.score = h("span", { class: "score" });
-    step.element = h("li", { "data-user": entry.userId },
-      h("button", { type: "button", class: "pick", title: say("follow", { name: name(entry) }), onclick: () => this._pick(step.entry) }, face(entry), step.name),
-      step.score,
-      h("span", { class: "block" }, step.rank));
+    step.face = face(entry);
+    step.button = h("button", { type: "button", class: "pick", onclick: () => this._pick(step.entry) }, step.face, step.name);
+    step.element = h("li", { "data-user": entry.userId }, step.button, step.score, h("span", { class: "block" }, step.rank));
     return step;
+  }
+
+  // The letter of the face and the hint follow the name.
+  _rename(step, entry) {
+    step.name.textContent = name(entry);
+    step.button.title = say("follow", { name: name(entry) });
+    const fresh = face(entry);
+    step.face.replaceWith(fresh);
+    step.face = fresh;
   }
 }

@@ -72,6 +72,7 @@ export class Rows {
   // Rows beyond the live ones that are seen now: read them again.
   refresh() {
     const [from, to] = this._range();
+    if (to <= this._live.length && !this._pages.size) return;
     for (const [page, held] of this._pages) {
       if (page * PAGE < to && (page + 1) * PAGE > from && page * PAGE + PAGE > this._live.length) held.old = true;
       else this._pages.delete(page);
@@ -143,7 +144,7 @@ export class Rows {
     row.element.setAttribute("aria-rowindex", index + 2);
     row.element.classList.toggle("mine", entry.userId === this.mine);
     row.rank.textContent = number(entry.rank);
-    if (row.name.textContent !== name(entry)) row.name.textContent = name(entry);
+    if (row.name.textContent !== name(entry)) this._rename(row, entry);
     row.score.textContent = number(entry.score);
     row.score.title = String(entry.score);
     const by = this.mark(entry);
@@ -168,11 +169,20 @@ export class Rows {
       name: h("span", { class: "name" }),
       score: h("span", { class: "score", role: "cell" }),
     };
-    const button = h("button", { type: "button", class: "pick", title: say("follow", { name: name(entry) }), onclick: () => this._pick(row.entry) },
-      face(entry), row.name);
+    row.face = face(entry);
+    row.button = h("button", { type: "button", class: "pick", onclick: () => this._pick(row.entry) }, row.face, row.name);
     row.element = h("div", { class: "row", role: "row", "data-user": entry.userId },
-      row.rank, row.change, h("span", { class: "player", role: "cell" }, button), row.score);
+      row.rank, row.change, h("span", { class: "player", role: "cell" }, row.button), row.score);
     return row;
+  }
+
+  // The letter of the face and the hint follow the name.
+  _rename(row, entry) {
+    row.name.textContent = name(entry);
+    row.button.title = say("follow", { name: name(entry) });
+    const fresh = face(entry);
+    row.face.replaceWith(fresh);
+    row.face = fresh;
   }
 
   async _fetch(page) {

@@ -1,14 +1,15 @@
 """The Broker: letters out by one producer, letters in by inboxes, and dead letters read where they lie."""
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -23,7 +24,7 @@ T = TypeVar("T")
 CALL_TIMEOUT_S = 5
 PING_TIMEOUT_S = 2
 MAKE_TIMEOUT_S = 5
-FLUSH_S = 0.2
+POLL_S = 0.1
 TELL_EVERY_S = 60.0
 SEND_TIMEOUT_MS = 10_000
 READ_TIMEOUT_S = 10
@@ -75,7 +76,7 @@ class KafkaBroker:
                 "queued.max.messages.kbytes": QUEUED_KBYTES,
             }
         )
-        return KafkaInbox(config, pattern)
+        return KafkaInbox(config, pattern, self._topic_ids)
 
     async def send(self, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
         return await self._call(self._senders, lambda: self._send(letters))
@@ -141,22 +142,31 @@ class KafkaBroker:
         with self._making:
             producer = self._open_producer()
             self._make_topics({letter.topic for letter in letters})
-        answers: list[Undelivered | None] = [Undelivered("It was not sent in time.")] * len(letters)
-        for number, letter in enumerate(letters):
-            try:
-                _produce(producer, letter, _note(answers, number))
-            except KafkaException as error:
-                answers[number] = _undelivered(error.args[0])
-        give_up_at = time.monotonic() + SEND_TIMEOUT_MS / 1000 + 1
-        while producer.flush(FLUSH_S) and time.monotonic() < give_up_at and not self._closing:
-            pass
+        answers = self._produce(producer, letters)
+        # The limit is one for what the client sends together: alone, most of what was refused fits.
+        for number, answer in enumerate(answers):
+            if answer is not None and answer.too_large and len(letters) > 1:
+                (answers[number],) = self._produce(producer, [letters[number]])
         for letter, answer in zip(letters, answers, strict=True):
             if answer is not None:
                 # It may be gone, or was never made.
                 self._made.discard(letter.topic)
                 if answer.fatal:
                     self._producer = None
-        return list(answers)
+        return answers
+
+    def _produce(self, producer: Producer, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
+        """Send letters and wait for them; not for those that others send by the same producer."""
+        sending = _Sending(len(letters))
+        for number, letter in enumerate(letters):
+            try:
+                _produce(producer, letter, sending.note(number))
+            except KafkaException as error:
+                sending.end(number, _undelivered(error.args[0]))
+        give_up_at = time.monotonic() + SEND_TIMEOUT_MS / 1000 + 1
+        while sending.left and time.monotonic() < give_up_at and not self._closing:
+            producer.poll(POLL_S)
+        return sending.answers
 
     def _make_topics(self, topics: set[str]) -> None:
         """With the partitions and replicas that the brokers have as their default. Where we may not make topics, or
@@ -179,9 +189,24 @@ class KafkaBroker:
                     log.warning("topic_not_made", topic=topic, reason=str(error))
 
     def _ping(self) -> None:
+        self._admin().list_topics(timeout=PING_TIMEOUT_S)
+
+    def _topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Brokers before 2.8 give topics no ids, and one that is away tells none."""
+        ids: dict[str, str] = {}
+        try:
+            asked = self._admin().describe_topics(TopicCollection(sorted(topics)), request_timeout=PING_TIMEOUT_S)
+            for topic, described in asked.items():
+                with contextlib.suppress(KafkaException):
+                    ids[topic] = str(described.result(PING_TIMEOUT_S).topic_id)
+        except (KafkaException, TimeoutError, ValueError) as error:
+            log.debug("topic_ids_unknown", reason=str(error))
+        return {topic: topic_id for topic, topic_id in ids.items() if topic_id.strip("A=")}
+
+    def _admin(self) -> AdminClient:
         if self._asker is None:
             self._asker = AdminClient(self._common)
-        self._asker.list_topics(timeout=PING_TIMEOUT_S)
+        return self._asker
 
     def _reader(self) -> Consumer:
         # It is in no group: its name is never used.
@@ -240,11 +265,19 @@ def _produce(producer: Producer, letter: Outgoing, note: Callable[[KafkaError | 
             return
 
 
-def _note(answers: list[Undelivered | None], number: int) -> Callable[[KafkaError | None, Message], None]:
-    def note(error: KafkaError | None, _message: Message) -> None:
-        answers[number] = None if error is None else _undelivered(error)
+class _Sending:
+    """What became of some letters. Whoever polls the producer, in whichever thread, is told of all of them."""
 
-    return note
+    def __init__(self, count: int) -> None:
+        self.answers: list[Undelivered | None] = [Undelivered("It was not sent in time.")] * count
+        self.left = set(range(count))
+
+    def note(self, number: int) -> Callable[[KafkaError | None, Message], None]:
+        return lambda error, _message: self.end(number, None if error is None else _undelivered(error))
+
+    def end(self, number: int, answer: Undelivered | None) -> None:
+        self.answers[number] = answer
+        self.left.discard(number)
 
 
 def _undelivered(error: KafkaError) -> Undelivered:

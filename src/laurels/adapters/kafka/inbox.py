@@ -1,12 +1,26 @@
-"""The Inbox on a consumer of librdkafka, which belongs to one thread of its own."""
+"""The Inbox on a consumer of librdkafka, which belongs to one thread of its own.
+
+A topic that is deleted and made again under the same name begins with offset 0 again, and an offset of the old one
+means nothing there. Kafka gives each topic an id: it is committed with every offset. Offsets of another id are not
+used, and when the id of a topic changes under way, the consumer is opened anew. What is read twice is counted once.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import structlog
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from laurels.core.instants import LAST_US
 from laurels.errors import Unavailable
@@ -18,6 +32,9 @@ T = TypeVar("T")
 
 HOLD_S = 0.05
 LAG_TIMEOUT_S = 2.0
+COMMITTED_TIMEOUT_S = 5.0
+# So soon a topic that was made anew is noticed.
+LOOK_EVERY_S = 1.0
 # What a commit is answered with when the partition is another member's by now: who has it goes on from where the group
 # last committed, and what it reads again is not counted again.
 NOT_OURS = {
@@ -31,10 +48,18 @@ NOT_OURS = {
 }
 
 
+# The ids of topics; those that can't be told are left out.
+TopicIds = Callable[[Collection[str]], dict[str, str]]
+
+
 class KafkaInbox:
-    def __init__(self, config: dict[str, Any], pattern: str) -> None:
+    def __init__(self, config: dict[str, Any], pattern: str, topic_ids: TopicIds) -> None:
         self._config = config
         self._pattern = pattern
+        self._topic_ids = topic_ids
+        # Of the topics that this member has partitions of.
+        self._ids: dict[str, str] = {}
+        self._look_at = 0.0
         self._thread = ThreadPoolExecutor(1, "laurels-kafka-inbox")
         self._consumer: Consumer | None = None
         self._may_be_paused = False
@@ -50,7 +75,10 @@ class KafkaInbox:
         await self._run(self._hold)
 
     async def commit(self, offsets: Mapping[Lane, int]) -> None:
-        wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        wanted = [
+            TopicPartition(topic, partition, offset, self._ids.get(topic, ""))
+            for (topic, partition), offset in offsets.items()
+        ]
         await self._run(lambda consumer: _commit(consumer, wanted))
 
     async def lag(self) -> dict[str, int]:
@@ -80,6 +108,7 @@ class KafkaInbox:
             raise Unavailable("kafka_unavailable", f"Kafka: {error.args[0].str()}.") from error
 
     def _take(self, consumer: Consumer, limit: int, wait_s: float) -> list[Letter]:
+        self._need_same_topics(consumer)
         if self._may_be_paused:
             # All, for what was paused stays so when it is taken away and given back.
             consumer.resume(consumer.assignment())
@@ -96,6 +125,7 @@ class KafkaInbox:
         return [read_letter(message) for message in messages if _is_good(message)]
 
     def _hold(self, consumer: Consumer) -> None:
+        self._need_same_topics(consumer)
         assigned = consumer.assignment()
         if assigned:
             consumer.pause(assigned)
@@ -124,10 +154,35 @@ class KafkaInbox:
             self._left_off[key] = found.offset
         return self._left_off[key]
 
-    def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._may_be_paused = True
         self._left_off.clear()
+        self._ids |= self._topic_ids({each.topic for each in partitions})
+        asked = [TopicPartition(each.topic, each.partition) for each in partitions]
+        started = [self._start(each) for each in consumer.committed(asked, timeout=COMMITTED_TIMEOUT_S)]
+        consumer.incremental_assign(started)
         log.info("partitions_assigned", partitions=_names(partitions))
+
+    def _start(self, committed: TopicPartition) -> TopicPartition:
+        """Where to go on in a partition: where the group left off, unless that was in another topic of the name."""
+        topic_id = self._ids.get(committed.topic, "")
+        if committed.offset >= 0 and committed.metadata and topic_id and committed.metadata != topic_id:
+            log.warning("topic_made_anew", topic=committed.topic, partition=committed.partition)
+            return TopicPartition(committed.topic, committed.partition, OFFSET_BEGINNING)
+        return TopicPartition(committed.topic, committed.partition, committed.offset)
+
+    def _need_same_topics(self, consumer: Consumer) -> None:
+        """Raise if a topic was made anew since its partitions were assigned: then all begins again."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_EVERY_S
+        topics = {each.topic for each in consumer.assignment()}
+        for topic, topic_id in self._topic_ids(topics).items() if topics else ():
+            if self._ids.setdefault(topic, topic_id) != topic_id:
+                raise Unavailable(
+                    "kafka_unavailable", f"The topic {topic} was made anew: it is read from its beginning."
+                )
 
     def _close(self) -> None:
         if self._consumer is not None:

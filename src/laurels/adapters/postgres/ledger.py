@@ -1,11 +1,11 @@
 """The Ledger on PostgreSQL. What it does is in scores.py, registry.py, seasons.py and ranks.py; here it is called."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import NamedTuple
 
 import asyncpg
 
 from laurels.adapters.postgres import registry, scores
+from laurels.adapters.postgres.history import PostgresHistory, Snapshot
 from laurels.adapters.postgres.jobs import PostgresJobBook
 from laurels.adapters.postgres.outbox import PostgresOutbox
 from laurels.adapters.postgres.people import PostgresPeople
@@ -19,8 +19,22 @@ from laurels.adapters.sql_files import load_migrations
 from laurels.adapters.sql_ledger import Stretch
 from laurels.core.board import Board, Ranking
 from laurels.core.windows import Span
-from laurels.errors import Unavailable
-from laurels.ports import Act, BoardChange, Clock, Event, Key, Pod, Record, Refolded, Row, StoredEvent
+from laurels.errors import Stale, Unavailable
+from laurels.ports import (
+    Act,
+    AsOf,
+    BoardChange,
+    Clock,
+    Event,
+    FreeInstant,
+    Key,
+    Pod,
+    Position,
+    Record,
+    Refolded,
+    Row,
+    StoredEvent,
+)
 
 CHUNK_ROWS = 5000
 CHUNK_USERS = 1000
@@ -30,6 +44,7 @@ class PostgresLedger:
     def __init__(self, url: str, clock: Clock, max_connections: int) -> None:
         self._clock = clock
         self._pool = PostgresPool(url, max_connections)
+        self._history = PostgresHistory(self._pool)
         self._ranks = PostgresRanks(self._pool)
         self.seasons = PostgresSeasons(self._pool)
         self.people = PostgresPeople(self._pool)
@@ -40,7 +55,10 @@ class PostgresLedger:
     async def open(self) -> list[str]:
         await self._pool.open()
         is_current = await self._pool.read(_is_current)
-        return [] if is_current else await self._pool.fill(_migrate)
+        migrations = [] if is_current else await self._pool.fill(_migrate)
+        await self._history.read()
+        await self._history.warn()
+        return migrations
 
     async def close(self) -> None:
         await self._pool.close()
@@ -66,11 +84,32 @@ class PostgresLedger:
         """Invalid if there is something in it."""
         await self._pool.read(need_empty)
 
+    # Which history
+
+    @property
+    def as_of(self) -> AsOf:
+        return self._history.as_of
+
+    async def read_as_of(self) -> AsOf:
+        return await self._history.read()
+
+    async def mark(self) -> None:
+        await self._history.mark()
+
+    async def knows(self, position: Position) -> bool:
+        return await self._history.knows(position)
+
     # Scores
 
-    async def record(self, events: Sequence[Event]) -> list[Record]:
+    async def record(self, events: Sequence[Event], history: str | None = None) -> list[Record]:
         """The event ids make a repetition safe: after a lost connection it is tried again."""
-        return await self._pool.write(lambda c: scores.record(c, events), repeat=True, statements=1)
+        known = history or self.as_of.history
+        try:
+            return await self._pool.write(lambda c: scores.record(c, events, known), repeat=True, statements=1)
+        except Stale:
+            # A board was changed, or all of it is another history by now.
+            await self._history.read()
+            raise
 
     async def remove_user(self, board: Board, user_id: str, act: Act) -> list[Row]:
         return await self._pool.write(lambda c: scores.remove_user(c, board, user_id, act), repeat=True, long=True)
@@ -84,15 +123,12 @@ class PostgresLedger:
     async def count_rows(self) -> int:
         return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_rows"])))
 
-    async def position(self) -> str:
+    async def position(self) -> Position:
         """A snapshot: which transactions can be seen, and which of the older ones are not finished."""
-        return str(await self._pool.read(lambda c: c.fetchval(SQL["position"])))
+        return await self._history.position()
 
-    def is_ahead(self, position: str, of: str) -> bool:
-        return _Snapshot.parse(position).next_id > _Snapshot.parse(of).next_id
-
-    async def changes(self, since: str) -> AsyncIterator[list[Row]]:
-        snapshot = _Snapshot.parse(since)
+    async def changes(self, since: Position) -> AsyncIterator[list[Row]]:
+        snapshot = Snapshot.parse(since.at)
         # After a restore from a dump, events may carry ids from a time that has not come yet: they are left out.
         end = int(await self._pool.read(lambda c: c.fetchval(SQL["end_of_changes"])))
         touched = await self._pool.scan(lambda c: c.fetch(SQL["touched"], snapshot.unfinished, snapshot.next_id, end))
@@ -104,8 +140,8 @@ class PostgresLedger:
                 yield await self._rows_of({(event["board_id"], event["user_id"]) for event in found})
                 after = (found[-1]["xact"], found[-1]["seq"])
 
-    async def count_changes(self, since: str, limit: int) -> int:
-        snapshot = _Snapshot.parse(since)
+    async def count_changes(self, since: Position, limit: int) -> int:
+        snapshot = Snapshot.parse(since.at)
         asked = (snapshot.next_id, limit, snapshot.unfinished)
         return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_changes"], *asked)))
 
@@ -181,14 +217,17 @@ class PostgresLedger:
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
         return await self._pool.write(lambda c: registry.create_board(c, board, spans), repeat=False)
 
-    async def update_board(self, change: BoardChange) -> Board:
-        return await self._pool.write(lambda c: registry.update_board(c, change), repeat=False)
+    async def update_board(self, change: BoardChange, history: str | None = None) -> Board:
+        return await self._pool.write(lambda c: registry.update_board(c, change), repeat=False, history=history)
 
-    async def free_instant(self, board_id: int, earliest: int, notice_us: int) -> int:
-        async def read(connection: Connection) -> int:
-            start = max(earliest, int(await connection.fetchval(SQL["now_us"]))) + notice_us
+    async def free_instant(self, board_id: int, earliest: int, notice_us: int) -> FreeInstant:
+        async def read(connection: Connection) -> FreeInstant:
+            found = await connection.fetchrow(SQL["now_and_oldest"])
+            assert found is not None, "the statement has one row"
+            # One microsecond at least: an event may be of this very moment.
+            start = max(earliest, found["now"]) + max(1, notice_us)
             ahead = await connection.fetchval(SQL["latest_event_ahead"], board_id, start)
-            return start if ahead is None else int(ahead) + 1
+            return FreeInstant(start if ahead is None else int(ahead) + 1, found["oldest"])
 
         return await self._pool.read(read)
 
@@ -214,18 +253,6 @@ class PostgresLedger:
 
     async def _refold_page(self, board: Board, after: str) -> list[Refolded]:
         return await self._pool.scan_together(lambda c: scores.refold(c, board, after, CHUNK_USERS))
-
-
-class _Snapshot(NamedTuple):
-    """PostgreSQL's text form of one: xmin, xmax, and what is unfinished in between."""
-
-    next_id: int
-    unfinished: list[int]
-
-    @classmethod
-    def parse(cls, text: str) -> "_Snapshot":
-        _, next_id, unfinished = text.split(":")
-        return cls(int(next_id), [int(each) for each in unfinished.split(",") if each])
 
 
 async def _is_current(connection: Connection) -> bool:

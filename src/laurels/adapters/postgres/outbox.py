@@ -1,5 +1,7 @@
 """The Outbox in PostgreSQL."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from laurels.adapters.postgres.pool import Connection, PostgresPool
@@ -36,10 +38,9 @@ class PostgresOutbox:
         values = msgspec.structs.astuple(message)[:-1]
         await self._pool.write(lambda c: c.execute(SQL["post_message"], *values), repeat=True, statements=1)
 
-    async def due(self, now: int, limit: int) -> list[Message]:
-        return [
-            Message(*columns) for columns in await self._pool.read(lambda c: c.fetch(SQL["due_messages"], now, limit))
-        ]
+    async def due(self, now: int, limit: int, without: Sequence[str] = ()) -> list[Message]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["due_messages"], now, limit, list(without)))
+        return [Message(*columns) for columns in found]
 
     async def delivered(self, message_id: str, now: int) -> None:
         await self._pool.write(
@@ -50,9 +51,6 @@ class PostgresOutbox:
         await self._pool.write(
             lambda c: c.execute(SQL["message_failed"], next_try_at, error, message_id), repeat=True, statements=1
         )
-
-    async def postpone(self, pod_id: str, until: int) -> None:
-        await self._pool.write(lambda c: c.execute(SQL["postpone_messages"], pod_id, until), repeat=True, statements=1)
 
     async def waiting(self) -> int:
         return int(await self._pool.read(lambda c: c.fetchval(SQL["count_messages"])))

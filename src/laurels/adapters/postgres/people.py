@@ -26,6 +26,7 @@ from laurels.core.people import Hidden, Profile, ProfileChange, name_key, name_r
 from laurels.ports import Act, Erasure, Row, StoredAct, StoredEvent, Touched
 
 SQL = load_queries("laurels.adapters.postgres", "people.sql")
+SEASONS = load_queries("laurels.adapters.postgres", "seasons.sql")
 
 
 class PostgresPeople:
@@ -162,12 +163,17 @@ class PostgresPeople:
         found = await self._pool.read(lambda c: c.fetch(SQL["unswept_erasures"], before))
         return [Erasure(pod_id, user_id) for pod_id, user_id in found]
 
+    async def note_forgotten(self) -> int:
+        return int(await self._pool.write(lambda c: c.fetchval(SQL["note_forgotten"]), repeat=True))
+
     async def sweep_erasure(self, erasure: Erasure) -> None:
         async def sweep(connection: Connection) -> None:
             # A batch that found a cleared row is going to fold into it.
             await connection.execute(SQL["lock_boards"], erasure.pod_id, 0)
             await connection.execute(SQL["sweep_cleared"], erasure.pod_id, erasure.user_id)
-            await connection.execute(SQL["sweep_touches"], erasure.pod_id, erasure.user_id)
+            if (last := await connection.fetchval(SQL["sweep_touches"], erasure.pod_id, erasure.user_id)) is not None:
+                # `changes` can't tell of these any more.
+                await connection.execute(SEASONS["note_pruned"], str(last))
             digest = digest_of(erasure.pod_id, erasure.user_id)
             await connection.execute(SQL["forget_erased"], erasure.pod_id, digest)
 
@@ -236,6 +242,7 @@ async def _erase(connection: Connection, pod_id: str, user_id: str, stand_in: st
         return read_rows(await connection.fetch(SQL["open_rows"], pod_id, 0, user_id))
     await connection.execute(SQL["end_act"], act.at, act_id)
     await connection.execute(SQL["put_erased"], pod_id, digest_of(pod_id, user_id), act.at, user_id)
+    await connection.execute(SQL["erase_voided"], pod_id, user_id)
     voided = await connection.fetchval(SQL["erase_events"], pod_id, user_id, stand_in, act_id)
     await connection.execute(SQL["count_act"], voided, act_id)
     for statement in ("finals", "grants", "acts"):

@@ -136,6 +136,10 @@ SELECT done_at IS NOT NULL FROM acts WHERE id = $1 FOR SHARE;
 INSERT INTO erased (pod_id, digest, at, user_id) VALUES ($1, $2, $3, $4)
 ON CONFLICT (pod_id, digest) DO UPDATE SET at = excluded.at, user_id = excluded.user_id;
 
+-- name: erase_voided
+-- What did not count is not needed for anybody's ranks.
+DELETE FROM events WHERE user_id = $2 AND board_id IN (SELECT id FROM boards WHERE pod_id = $1) AND voided_by IS NOT NULL;
+
 -- name: erase_events
 WITH erased AS (
     UPDATE events SET user_id = $3, metadata = NULL, voided_by = $4
@@ -192,7 +196,14 @@ DELETE FROM scores WHERE user_id = $2 AND score IS NULL AND period_id IN
     (SELECT p.id FROM periods p JOIN boards b ON b.id = p.board_id WHERE b.pod_id = $1);
 
 -- name: sweep_touches
-DELETE FROM touches WHERE user_id = $2 AND board_id IN (SELECT id FROM boards WHERE pod_id = $1);
+WITH gone AS (
+    DELETE FROM touches WHERE user_id = $2 AND board_id IN (SELECT id FROM boards WHERE pod_id = $1) RETURNING xact
+) SELECT max(xact) FROM gone;
+
+-- name: note_forgotten
+INSERT INTO facts AS f (name, value) SELECT 'forgotten_version', last_value::text FROM versions
+ON CONFLICT (name) DO UPDATE SET value = greatest(f.value::bigint, excluded.value::bigint)::text
+RETURNING value::bigint;
 
 -- name: forget_erased
 UPDATE erased SET user_id = NULL WHERE pod_id = $1 AND digest = $2;

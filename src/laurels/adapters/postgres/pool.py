@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 import structlog
 
-from laurels.errors import Invalid, Unavailable
+from laurels.errors import Invalid, Stale, Unavailable
 
 if TYPE_CHECKING:
     # The driver's classes take parameters for type checkers only.
@@ -70,9 +70,12 @@ class PostgresPool:
         self._max = max_connections
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._pooled = False
+        self._commits_lazily = False
         self._try_again_at = 0.0
         self._failing = False
         self._probing = False
+        # What this process knows of the ledger is of this history: see history.py.
+        self.history = ""
 
     async def open(self) -> None:
         """May be tried again after a failure."""
@@ -86,7 +89,7 @@ class PostgresPool:
                 timeout=CONNECT_TIMEOUT_S,
                 statement_cache_size=0 if self._pooled else 200,
                 max_inactive_connection_lifetime=300,
-                server_settings={} if self._pooled else {"statement_timeout": f"{int(SCAN_TIMEOUT_S)}s"},
+                server_settings={} if self._pooled else self._settings(),
             )
         except LOST as error:
             raise Unavailable("ledger_unavailable", f"PostgreSQL can't be reached: {_words(error)}") from error
@@ -143,14 +146,40 @@ class PostgresPool:
             await self._lost(error)
             raise _unavailable() from error
 
-    async def write(self, work: Work[T], *, repeat: bool, statements: int = 2, long: bool = False) -> T:
-        """Run statements all or nothing. `repeat`: doing it twice has the same effect as once."""
-        several = "read_committed" if statements > 1 else None
-        return await self._persist(work, SCAN_TIMEOUT_S if long else CALL_TIMEOUT_S, repeat=repeat, transaction=several)
+    async def write(
+        self,
+        work: Work[T],
+        *,
+        repeat: bool,
+        statements: int = 2,
+        long: bool = False,
+        history: str | None = None,
+        checked: bool = True,
+    ) -> T:
+        """Run statements all or nothing. `repeat`: doing it twice has the same effect as once.
+
+        Several statements are run only in the history that this process knows, else Stale: see history.py. A single
+        one sees to that itself, if it has to. `history`: one that was known before. `checked` False: in any.
+        """
+        timeout_s = SCAN_TIMEOUT_S if long else CALL_TIMEOUT_S
+        if statements == 1:
+            return await self._persist(work, timeout_s, repeat=repeat, transaction=None)
+        check = f"; SELECT need_ledger('{_hex(history or self.history)}', NULL)" if checked else ""
+
+        async def write(connection: Connection) -> T:
+            await connection.execute(LIMITS + check)
+            return await work(connection)
+
+        return await self._persist(write, timeout_s, repeat=repeat, transaction="read_committed")
 
     async def fill(self, work: Work[T]) -> T:
         """Run very many statements all or nothing. Repeated only if the server undid them."""
-        return await self._persist(work, FILL_TIMEOUT_S, repeat=False, transaction="read_committed")
+
+        async def fill(connection: Connection) -> T:
+            await connection.execute(LIMITS)
+            return await work(connection)
+
+        return await self._persist(fill, FILL_TIMEOUT_S, repeat=False, transaction="read_committed")
 
     # Inside
 
@@ -174,8 +203,7 @@ class PostgresPool:
                 failure = error
                 lost = True
             except asyncpg.PostgresError as error:
-                log.exception("ledger_refused")
-                raise Unavailable("ledger_unavailable", "PostgreSQL can't do that; the log says why.") from error
+                raise _refused(error) from error
             else:
                 return result
             # Whoever waited for its whole time has no time left.
@@ -239,7 +267,9 @@ class PostgresPool:
     async def _in_transaction(self, connection: Connection, work: Work[T], kind: str | None) -> T:
         isolation: Any = kind or "read_committed"
         async with connection.transaction(isolation=isolation, readonly=kind == "repeatable_read"):
-            await connection.execute(LIMITS)
+            if kind != "read_committed":
+                # Whoever writes sets them with what else comes first.
+                await connection.execute(LIMITS)
             return await work(connection)
 
     async def _lost(self, error: Exception) -> None:
@@ -251,6 +281,11 @@ class PostgresPool:
             # Others may be as dead as this one, and say so no sooner.
             await self._pool.expire_connections()
 
+    def _settings(self) -> dict[str, str]:
+        limits = {"statement_timeout": f"{int(SCAN_TIMEOUT_S)}s"}
+        # What is acknowledged is on the disk, whatever the server's default is. Stricter settings stay.
+        return limits | {"synchronous_commit": "on"} if self._commits_lazily else limits
+
     async def _look(self) -> None:
         """Check that this PostgreSQL will do, and whether a pooler stands before it."""
         connection = await asyncpg.connect(self._url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0)
@@ -258,10 +293,10 @@ class PostgresPool:
             async with asyncio.timeout(CONNECT_TIMEOUT_S), connection.transaction():
                 found = await connection.fetchrow(
                     "SELECT pg_backend_pid(), current_setting('server_version_num')::int, "
-                    "current_setting('server_encoding')"
+                    "current_setting('server_encoding'), current_setting('synchronous_commit') = 'off'"
                 )
             assert found is not None, "the statement has one row"
-            backend, version, encoding = found
+            backend, version, encoding, self._commits_lazily = found
             # A pooler gives out process ids of its own.
             self._pooled = backend != connection.get_server_pid()
         finally:
@@ -277,6 +312,19 @@ def _unavailable(told: str = "PostgreSQL can't be reached.", *, outcome_unknown:
     error = Unavailable("ledger_unavailable", told)
     error.outcome_unknown = outcome_unknown
     return error
+
+
+def _refused(error: asyncpg.PostgresError) -> Unavailable:
+    if error.sqlstate == "LRL03":
+        return Stale("changed_meanwhile", "The ledger was failed over or restored. Try again.")
+    log.error("ledger_refused", exc_info=error)
+    return Unavailable("ledger_unavailable", "PostgreSQL can't do that; the log says why.")
+
+
+def _hex(history: str) -> str:
+    """What may stand within a statement as it is."""
+    assert history.isalnum() or not history, "histories are named in hexadecimal"
+    return history
 
 
 def _words(error: BaseException) -> str:

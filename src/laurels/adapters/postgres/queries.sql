@@ -2,17 +2,16 @@
 -- `score * $sign` orders by what is better: the sign is -1 where higher is better; likewise for times.
 
 -- name: record
-SELECT * FROM record_events($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::double precision[], $6::bigint[],
-                            $7::boolean[], $8::bigint[], $9::text[], $10::boolean[], $11::int[], $12::bigint[],
-                            $13::text[], $14::double precision[], $15::text[], $16::bigint[], $17::text[],
-                            $18::double precision[], $19::text[]);
+-- If the check fails, all of the statement is undone, whichever of the two comes first.
+SELECT r.* FROM need_ledger($20, $1::bigint[]),
+    record_events($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::double precision[], $6::bigint[],
+                  $7::boolean[], $8::bigint[], $9::text[], $10::boolean[], $11::int[], $12::bigint[],
+                  $13::text[], $14::double precision[], $15::text[], $16::bigint[], $17::text[],
+                  $18::double precision[], $19::text[]) AS r;
 
 -- name: remove_user
 SELECT period_id, user_id, score, achieved_at, total::text, moved, version, hidden, segments
 FROM remove_user($1, $2, $3, $4, $5, $6, $7);
-
--- name: position
-SELECT pg_current_snapshot()::text;
 
 -- name: end_of_changes
 SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
@@ -246,6 +245,16 @@ SELECT max(at) FROM events WHERE board_id = $1 AND at >= $2 AND ahead;
 
 -- name: now_us
 SELECT now_us();
+
+-- name: now_and_oldest
+SELECT now_us() AS now, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest;
+
+-- name: has_events_from
+-- $3: a transaction. Events of older ones are known, but for those that were ahead of the clock.
+SELECT CASE WHEN $3::bigint IS NULL AND $2 <= now_us()
+            THEN EXISTS (SELECT FROM events WHERE board_id = $1 AND at >= $2 AND voided_by IS NULL)
+            ELSE EXISTS (SELECT FROM events WHERE board_id = $1 AND at >= $2 AND ahead AND voided_by IS NULL)
+              OR EXISTS (SELECT FROM events WHERE xact >= $3 AND board_id = $1 AND at >= $2 AND voided_by IS NULL) END;
 
 -- name: bases_between
 SELECT period_id, user_id, score, achieved_at, total, moved FROM bases

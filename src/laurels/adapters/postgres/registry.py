@@ -8,6 +8,7 @@ from laurels.adapters.postgres.pool import Connection
 from laurels.adapters.postgres.scores import SQL
 from laurels.adapters.sql_ledger import (
     changed_periods,
+    events_after_end,
     events_ahead,
     insert_values,
     read_board,
@@ -76,6 +77,9 @@ async def update_board(connection: Connection, change: BoardChange) -> Board:
         or await connection.fetchval(SQL["latest_event_ahead"], board.id, free_from) is not None
     ):
         raise events_ahead()
+    ends = change.ends_at
+    if ends is not None and await connection.fetchval(SQL["has_events_from"], board.id, ends.at, ends.since):
+        raise events_after_end()
     updated = await connection.fetchrow(SQL["update_board"], *update_values(board))
     if updated is None:
         raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")

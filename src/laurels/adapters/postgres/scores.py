@@ -41,7 +41,7 @@ def signs(ranking: Ranking) -> tuple[float, int]:
     return 1.0 if ranking.order is Order.ASC else -1.0, -1 if ranking.ties is Ties.LATEST else 1
 
 
-async def record(connection: Connection, events: Sequence[Event]) -> list[Record]:
+async def record(connection: Connection, events: Sequence[Event], history: str) -> list[Record]:
     places = [
         (number, period.id, event)
         for number, event in enumerate(events, 1)
@@ -70,6 +70,7 @@ async def record(connection: Connection, events: Sequence[Event]) -> list[Record
         [event.board.rule.value for _, _, event in places],
         [1.0 if event.board.order is Order.ASC else -1.0 for _, _, event in places],
         [event.region for event in events],
+        history,
     )
     outcomes: dict[int, Recorded] = {}
     changes: dict[int, list[Change]] = {}
@@ -163,7 +164,7 @@ async def _fetch_stale(connection: Connection, events: Sequence[Event], statemen
     try:
         return await connection.fetch(statement, *values)
     except asyncpg.PostgresError as error:
-        if error.sqlstate == "LRL02":
+        if error.sqlstate in {"LRL02", "LRL03"}:
             raise stale(events[0].board) from None
         raise
 

@@ -180,6 +180,10 @@ class PostgresSeasons:
 
         return await self._pool.write(finish, repeat=True)
 
+    async def owned_periods(self, period_ids: Sequence[int]) -> set[int]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["owned_periods"], list(period_ids)))
+        return {row["id"] for row in found}
+
     async def unswept(self, frozen_before: int) -> list[tuple[int, Period]]:
         found = await self._pool.read(lambda c: c.fetch(SQL["unswept"], frozen_before))
         return [(board_id, read_period(columns)) for board_id, *columns in found]
@@ -233,6 +237,10 @@ class PostgresSeasons:
 
     async def successor(self, period_id: int, place: int, reward: str) -> tuple[int, int, str] | None:
         return read_successor(await self._pool.read(lambda c: c.fetchrow(SQL["successor"], period_id, place, reward)))
+
+    async def claimed_edition(self, period_id: int, place: int, reward: str) -> tuple[int, Period, Grant] | None:
+        found = await self._pool.read(lambda c: c.fetchrow(SQL["claimed_edition"], period_id, place, reward))
+        return None if found is None else _read_grant(found)
 
     async def claim(self, period_id: int, place: int, reward: str, by: str, now: int) -> bool:
         async def claim(connection: Connection) -> bool:
@@ -329,6 +337,7 @@ async def _refold_some(connection: Connection, board: Board, period: Period, aft
         [standing.achieved_at for standing in standings.values()],
         [scores.exact_total(board, standing) for standing in standings.values()],
         [standing.moved for standing in standings.values()],
+        period.replaces,
     )
     return str(page.covered(users)[-1])
 

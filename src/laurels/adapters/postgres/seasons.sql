@@ -55,6 +55,9 @@ UPDATE boards SET revision = revision + 1 WHERE id = $1;
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE state IN ('frozen', 'superseded') AND NOT swept AND frozen_at < $1 ORDER BY frozen_at;
 
+-- name: owned_periods
+SELECT id FROM periods WHERE id = ANY ($1::bigint[]) AND NOT swept;
+
 -- name: sweep_rows
 WITH removed AS (
     DELETE FROM scores WHERE period_id = $1 AND user_id IN (SELECT user_id FROM scores WHERE period_id = $1 LIMIT $2)
@@ -137,6 +140,9 @@ ON CONFLICT (period_id, user_id) DO UPDATE SET
 -- name: find_fact
 SELECT value FROM facts WHERE name = $1;
 
+-- name: replace_fact
+UPDATE facts SET value = $3 WHERE name = $1 AND value = $2 RETURNING name;
+
 -- name: put_fact
 INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
@@ -196,17 +202,17 @@ SELECT $1, $2, $3, $4, $5, $6, $6 WHERE EXISTS (SELECT FROM webhooks WHERE pod_i
 ON CONFLICT (message_id) DO NOTHING;
 
 -- name: due_messages
-SELECT message_id, pod_id, period_id, kind, body, created_at, attempts FROM outbox
-WHERE delivered_at IS NULL AND due_at <= $1 ORDER BY due_at, id LIMIT $2;
+SELECT m.message_id, m.pod_id, m.period_id, m.kind, m.body, m.created_at, m.attempts
+FROM webhooks w CROSS JOIN LATERAL (
+    SELECT * FROM outbox WHERE pod_id = w.pod_id AND delivered_at IS NULL AND due_at <= $1 ORDER BY due_at, id LIMIT $2
+) AS m
+WHERE w.pod_id <> ALL ($3::text[]) ORDER BY m.due_at, m.id;
 
 -- name: message_delivered
 UPDATE outbox SET delivered_at = $1, attempts = attempts + 1, error = NULL WHERE message_id = $2;
 
 -- name: message_failed
 UPDATE outbox SET due_at = $1, attempts = attempts + 1, error = $2 WHERE message_id = $3;
-
--- name: postpone_messages
-UPDATE outbox SET due_at = $2 WHERE pod_id = $1 AND delivered_at IS NULL AND due_at < $2;
 
 -- name: count_messages
 SELECT count(*) FROM outbox WHERE delivered_at IS NULL AND due_at IS NOT NULL;
@@ -223,6 +229,8 @@ ON CONFLICT (name) DO UPDATE SET
     started_at = CASE WHEN j.owner = excluded.owner THEN j.started_at ELSE excluded.started_at END,
     owner = excluded.owner, leased_until = excluded.leased_until
 WHERE j.owner IS NULL OR j.owner = excluded.owner OR j.leased_until < clock_timestamp()
+   -- No lease is longer than that: the clock was set back.
+   OR j.leased_until > excluded.leased_until
 RETURNING name;
 
 -- name: leave_job
@@ -261,6 +269,18 @@ LEFT JOIN grants n ON n.period_id = p.id AND n.user_id = o.user_id AND n.reward 
 WHERE o.period_id = $1 AND o.place = $2 AND o.reward = $3 AND p.state IN ('frozen', 'pruned')
 ORDER BY p.id DESC LIMIT 1;
 
+-- name: claimed_edition
+WITH RECURSIVE newer (id) AS (
+    SELECT id FROM periods WHERE replaces = $1 UNION ALL
+    SELECT p.id FROM periods p JOIN newer ON p.replaces = newer.id
+)
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
+       g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
+FROM grants o JOIN periods p ON p.id IN (SELECT id FROM newer)
+JOIN grants g ON g.period_id = p.id AND g.user_id = o.user_id AND g.reward = o.reward AND g.claimed_at IS NOT NULL
+WHERE o.period_id = $1 AND o.place = $2 AND o.reward = $3 AND p.state <> 'refreezing'
+ORDER BY p.id DESC LIMIT 1;
+
 -- name: need_claimable
 SELECT FROM periods WHERE id = $1 AND state IN ('frozen', 'pruned') FOR SHARE;
 
@@ -275,8 +295,11 @@ SELECT coalesce(max(user_id), '') FROM scores WHERE period_id = $1;
 SELECT DISTINCT user_id FROM events WHERE board_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3;
 
 -- name: events_of_period
-SELECT user_id, score, at FROM events
-WHERE board_id = $1 AND user_id BETWEEN $2 AND $3 AND voided_by IS NULL
+-- Users who stood in the final ranks and were erased since stay there, so that nobody else gets their places.
+SELECT user_id, score, at FROM events e
+WHERE board_id = $1 AND user_id BETWEEN $2 AND $3
+  AND (e.voided_by IS NULL OR (e.voided_by IN (SELECT id FROM acts WHERE kind = 'erase') AND EXISTS (
+      SELECT FROM finals f WHERE f.period_id = $6 AND f.segment = 'global' AND f.user_id = e.user_id)))
   AND ($4::bigint IS NULL OR at >= $4) AND ($5::bigint IS NULL OR at < $5)
   AND seq <= (SELECT coalesce(closed_seq, 9223372036854775807) FROM periods WHERE id = $6)
 ORDER BY user_id, seq;
@@ -284,7 +307,12 @@ ORDER BY user_id, seq;
 -- name: refolded_rows
 INSERT INTO scores (period_id, user_id, score, achieved_at, total, moved, version, hidden, segments)
 SELECT $1, r.user_id, r.score, r.achieved_at, r.total::numeric, r.moved, nextval('versions'),
-       hidden_on(b.pod_id, b.id, r.user_id), segments_of(b.segments, f.region, f.circles)
+       hidden_on(b.pod_id, b.id, r.user_id),
+       -- Who was erased has no profile any more, and stays in the segments of the final ranks ($8).
+       CASE WHEN EXISTS (SELECT FROM acts a WHERE a.user_id = r.user_id AND a.kind = 'erase')
+            THEN (SELECT string_agg(o.segment, ' ' ORDER BY o.segment DESC) FROM finals o
+                  WHERE o.period_id = $8 AND o.user_id = r.user_id AND o.segment <> 'global')
+            ELSE segments_of(b.segments, f.region, f.circles) END
 FROM unnest($3::text[], $4::double precision[], $5::bigint[], $6::text[], $7::boolean[])
     AS r (user_id, score, achieved_at, total, moved)
 JOIN boards b ON b.id = $2

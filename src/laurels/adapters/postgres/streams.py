@@ -7,12 +7,20 @@ from laurels.adapters.postgres.registry import need_pod
 from laurels.adapters.postgres.scores import LAST_SEQ, read_events
 from laurels.adapters.postgres.scores import SQL as SCORES
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import PUBLISHED, read_period, read_schema, schema_values
+from laurels.adapters.sql_ledger import (
+    PUBLISHED,
+    read_cursors,
+    read_period,
+    read_schema,
+    schema_values,
+    spell_cursors,
+)
 from laurels.core.schemas import Schema, SchemaState
 from laurels.core.windows import Period
-from laurels.ports import Replay, StoredEvent
+from laurels.ports import Cursors, Replay, StoredEvent
 
 SQL = load_queries("laurels.adapters.postgres", "streams.sql")
+SEASONS = load_queries("laurels.adapters.postgres", "seasons.sql")
 
 
 class PostgresStreams:
@@ -54,36 +62,51 @@ class PostgresStreams:
         columns = ([r.place for r in replays], [r.outcome for r in replays], [r.replayed_at for r in replays])
         await self._pool.write(lambda c: c.execute(SQL["note_replays"], pod_id, *columns), repeat=True, statements=1)
 
-    async def begin_publishing(self) -> str:
+    async def begin_publishing(self) -> Cursors:
         """A cursor is a transaction and an event. One beyond all transactions is of another database, of which this
         is a copy: then it begins anew.
         """
 
-        async def begin(connection: Connection) -> str:
+        async def begin(connection: Connection) -> Cursors:
             found = await connection.fetchval(SQL["published_up_to"], PUBLISHED)
             oldest = int(await connection.fetchval(SQL["oldest_xact"]))
-            if found is not None and _parse(found)[0] <= oldest:
-                return str(found)
+            if found is not None and _parse((cursors := read_cursors(found)).every)[0] <= oldest:
+                return cursors
             # After all that is finished for sure.
             cursor = f"{oldest - 1}.{LAST_SEQ}"
             await connection.execute(SQL["note_published"] if found else SQL["note_begun"], PUBLISHED, cursor)
             await connection.execute(SQL["publish_no_past"])
-            return cursor
+            return Cursors(cursor)
 
         return await self._pool.write(begin, repeat=True)
 
-    async def accepted_after(self, cursor: str, limit: int) -> tuple[list[tuple[int, StoredEvent]], str]:
+    async def accepted_after(
+        self,
+        cursor: str,
+        limit: int,
+        *,
+        up_to: str | None = None,
+        pod_id: str | None = None,
+        without: Sequence[str] = (),
+    ) -> tuple[list[tuple[int, StoredEvent]], str]:
         """Only what is older than every transaction that goes on: nothing can come before it any more."""
-        found = await self._pool.read(lambda c: c.fetch(SQL["accepted_after"], *_parse(cursor), limit))
+        last = (None, None) if up_to is None else _parse(up_to)
+        asked = (*_parse(cursor), limit, *last, list(without), pod_id)
+        found = await self._pool.read(lambda c: c.fetch(SQL["accepted_after"], *asked))
         events = read_events(tuple(columns)[2:] for columns in found)
         boards = [columns[1] for columns in found]
         return list(zip(boards, events, strict=True)), f"{found[-1][0]}.{events[-1].seq}" if found else cursor
 
-    async def note_published(self, cursor: str) -> None:
-        await self._pool.write(lambda c: c.execute(SQL["note_published"], PUBLISHED, cursor), repeat=True, statements=1)
+    async def move_cursors(self, before: Cursors, after: Cursors) -> bool:
+        asked = (PUBLISHED, spell_cursors(before), spell_cursors(after))
 
-    async def unpublished_periods(self, limit: int) -> list[tuple[int, Period]]:
-        found = await self._pool.read(lambda c: c.fetch(SQL["unpublished_periods"], limit))
+        async def move(connection: Connection) -> bool:
+            return await connection.fetchval(SEASONS["replace_fact"], *asked) is not None
+
+        return await self._pool.write(move, repeat=False)
+
+    async def unpublished_periods(self, limit: int, without: Sequence[str] = ()) -> list[tuple[int, Period]]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["unpublished_periods"], limit, list(without)))
         return [(board_id, read_period(columns)) for board_id, *columns in found]
 
     async def period_published(self, period_id: int) -> None:

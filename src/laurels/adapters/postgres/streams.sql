@@ -35,16 +35,22 @@ SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING;
 
 -- name: note_published
+-- What is behind is of the same other database.
 INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: accepted_after
 SELECT xact, board_id, seq, event_id, user_id, score, at, received_at, false, metadata, stamped FROM events
 WHERE (xact, seq) > ($1, $2) AND xact < pg_snapshot_xmin(pg_current_snapshot())::text::bigint AND voided_by IS NULL
+  AND ($4::bigint IS NULL OR (xact, seq) <= ($4, $5::bigint))
+  AND (cardinality($6::text[]) = 0 OR board_id NOT IN (SELECT id FROM boards WHERE pod_id = ANY ($6)))
+  AND ($7::text IS NULL OR board_id IN (SELECT id FROM boards WHERE pod_id = $7))
 ORDER BY xact, seq LIMIT $3;
 
 -- name: unpublished_periods
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
-WHERE frozen_at IS NOT NULL AND NOT published ORDER BY id LIMIT $1;
+WHERE frozen_at IS NOT NULL AND NOT published
+  AND board_id NOT IN (SELECT id FROM boards WHERE pod_id = ANY ($2::text[]))
+ORDER BY id LIMIT $1;
 
 -- name: period_published
 UPDATE periods SET published = true WHERE id = $1;

@@ -9,9 +9,10 @@ import asyncpg
 from laurels.adapters.postgres.pool import SCAN_TIMEOUT_S, Connection
 from laurels.adapters.postgres.scores import SQL as SCORES
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import PUBLISHED, Stretch
+from laurels.adapters.sql_ledger import PUBLISHED, Stretch, read_cursors, spell_cursors
 from laurels.core.scores import Rule, exact_text
 from laurels.errors import Invalid
+from laurels.ports import Cursors
 
 SQL = load_queries("laurels.adapters.postgres", "take_over.sql")
 
@@ -94,9 +95,12 @@ def _with(row: tuple[Any, ...], at: int, value: object) -> tuple[Any, ...]:
 
 async def _go_on(connection: Connection, told: _Translation) -> None:
     """Numbers, and where the publishing of events has come to, go on from where they were."""
-    await connection.execute(SQL["go_on_counting"], told.counters["version"])
+    await connection.execute(SQL["go_on_counting"], told.counters["version"], told.counters["event"])
     await connection.execute(SQL["set_registry"], told.counters["registry"] + 1)
     await connection.execute(SQL["insert_fact"], "sender", told.facts["ledger_id"])
     if PUBLISHED in told.facts:
         # Here a cursor is a transaction and an event.
-        await connection.execute(SQL["insert_fact"], PUBLISHED, f"{BEFORE_ALL}.{told.facts[PUBLISHED]}")
+        known = read_cursors(told.facts[PUBLISHED])
+        behind = {pod_id: f"{BEFORE_ALL}.{cursor}" for pod_id, cursor in known.behind.items()}
+        cursors = spell_cursors(Cursors(f"{BEFORE_ALL}.{known.every}", behind))
+        await connection.execute(SQL["insert_fact"], PUBLISHED, cursors)

@@ -11,7 +11,7 @@ SELECT setval(pg_get_serial_sequence('boards', 'id'), greatest((SELECT max(id) F
        setval(pg_get_serial_sequence('periods', 'id'), greatest((SELECT max(id) FROM periods), 1)),
        setval(pg_get_serial_sequence('acts', 'id'), greatest((SELECT max(id) FROM acts), 1)),
        setval(pg_get_serial_sequence('outbox', 'id'), greatest((SELECT max(id) FROM outbox), 1)),
-       setval('event_seqs', greatest((SELECT max(seq) FROM events), (SELECT max(closed_seq) FROM periods), 1)),
+       setval('event_seqs', greatest($2::bigint, 1)),
        setval('versions', greatest($1::bigint, 1));
 
 -- name: set_registry

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from importlib.resources import files
 from typing import Any, cast
 
@@ -191,9 +191,17 @@ class RedisConnection:
             cast("Awaitable[Any]", self.client.execute_command(self.publish_command, channel, message))
         )
 
-    async def set_if_absent(self, key: str, seconds: float) -> bool:
-        setting = self.client.set(key, b"1", nx=True, px=max(1, int(seconds * 1000)))
-        return bool(await self._translate(cast("Awaitable[Any]", setting)))
+    async def scan(self, pattern: str, count: int) -> AsyncIterator[list[bytes]]:
+        """Names of keys, of all masters, in chunks; some perhaps twice."""
+        names: list[bytes] = []
+        scanning = self.client.scan_iter(match=pattern, count=count).__aiter__()
+        while (name := await self._translate(anext(scanning, None))) is not None:
+            names.append(name)
+            if len(names) >= count:
+                yield names
+                names = []
+        if names:
+            yield names
 
     # Inside
 

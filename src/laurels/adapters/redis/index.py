@@ -17,6 +17,7 @@ from laurels.core.order import Order, Ties
 from laurels.errors import Unavailable
 from laurels.ports import (
     Applied,
+    AsOf,
     Distribution,
     Found,
     Held,
@@ -24,6 +25,7 @@ from laurels.ports import (
     Page,
     Place,
     Placement,
+    Position,
     Refill,
     Row,
     Standby,
@@ -36,6 +38,7 @@ BUILDS_AT_ONCE = 4
 LIST_USERS = 10_000
 STATES = 500
 CLAIM_MS = 10_000
+SCAN_KEYS = 1000
 LIVE_KEYS = 5
 READS = {"around", "ends", "held", "is_outside", "places", "revision", "segments", "spread", "state", "top"}
 LOOKS = 20
@@ -69,9 +72,9 @@ class RedisIndex:
         self._scripts = {
             name: Script(name)
             for name in (
-                "apply", "around", "begin_build", "begin_refill", "build", "confirm", "drop", "ends", "finish_build",
-                "forget", "give_up_build", "held", "is_outside", "places", "refill", "revision", "segments", "spread",
-                "state", "top", "trim", "want_dense",
+                "apply", "around", "begin_build", "begin_refill", "build", "claim", "confirm", "drop", "ends",
+                "finish_build", "forget", "give_up_build", "held", "is_outside", "places", "refill", "revision",
+                "segments", "spread", "state", "top", "trim", "want_dense",
             )
         }  # fmt: skip
 
@@ -92,7 +95,7 @@ class RedisIndex:
     # Writes
 
     async def load(
-        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: str, replacing: str | None = None
+        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: Position, replacing: str | None = None
     ) -> None:
         build_id = secrets.token_hex(8)
         capacity = ranking.capacity
@@ -104,6 +107,8 @@ class RedisIndex:
             "" if capacity is None else capacity,
             ranking.reserve,
             "any" if replacing is None else replacing,
+            position.history,
+            position.floor,
         )
         if status == b"busy":
             raise Unavailable("build_running", "Another server is building this ranking.")
@@ -111,17 +116,28 @@ class RedisIndex:
         try:
             await self._load_rows(ranking, build_id, rows)
             keys = self._keys_of(ranking)
-            status, *_ = await self._run(ranking, "finish_build", build_id, position, keys.channel, self._publish)
+            status, *_ = await self._run(ranking, "finish_build", build_id, position.text, keys.channel, self._publish)
             _need_ok(status)
         except BaseException:
             await self._give_up(ranking, build_id)
             raise
 
-    async def apply(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle, left_out: int = 0) -> Applied:
+    async def apply(
+        self,
+        ranking: Ranking,
+        rows: Sequence[Row],
+        style: RankStyle,
+        left_out: int = 0,
+        as_of: AsOf = AsOf(),  # noqa: B008 - a frozen value
+    ) -> Applied:
         keys = self._keys_of(ranking)
+        packed = _pack_rows(ranking, rows)
+        known = (as_of.history, as_of.floor)
         status, *rest = await self._run(
-            ranking, "apply", *_pack_rows(ranking, rows), _STYLES[style], keys.channel, self._publish, left_out
+            ranking, "apply", *packed, _STYLES[style], keys.channel, self._publish, left_out, *known
         )
+        if status == b"refused":
+            return Applied(None, refused=True)
         if status == b"behind":
             return Applied(None)
         _need_ok(status)
@@ -135,8 +151,8 @@ class RedisIndex:
             _, more = await self._run(ranking, "drop")
         self._keys.pop(ranking.period_id, None)
 
-    async def forget(self, ranking: Ranking, user_ids: Sequence[str]) -> None:
-        await self._run(ranking, "forget", _pack(list(user_ids)))
+    async def forget(self, ranking: Ranking, user_ids: Sequence[str], floor: int) -> None:
+        await self._run(ranking, "forget", _pack(list(user_ids)), floor)
 
     async def trim(self, ranking: Ranking, *, forget: bool) -> int:
         gone, cursor = 0, "0"
@@ -156,8 +172,16 @@ class RedisIndex:
         wanted, token = rest
         return Refill(wanted, int(token))
 
-    async def refill(self, ranking: Ranking, refill: Refill, best: Sequence[Row]) -> None:
-        status, *_ = await self._run(ranking, "refill", refill.token, refill.wanted, *_pack_rows(ranking, best))
+    async def refill(
+        self,
+        ranking: Ranking,
+        refill: Refill,
+        best: Sequence[Row],
+        as_of: AsOf = AsOf(),  # noqa: B008 - a frozen value
+    ) -> None:
+        packed = _pack_rows(ranking, best)
+        known = (as_of.history, as_of.floor)
+        status, *_ = await self._run(ranking, "refill", refill.token, refill.wanted, *packed, *known)
         if status != b"gone":
             _need_ok(status)
 
@@ -170,11 +194,21 @@ class RedisIndex:
             found += [_state(answer) for answer in answers]
         return found
 
-    async def confirm(self, ranking: Ranking, seen: IndexState, position: str) -> None:
-        await self._run(ranking, "confirm", seen.epoch, position)
+    async def confirm(self, ranking: Ranking, seen: IndexState, position: Position) -> None:
+        await self._run(ranking, "confirm", seen.epoch, position.text, position.history, position.floor)
 
     async def claim(self, task: str, seconds: float) -> bool:
-        return await self._connection.set_if_absent(f"laurels:{self._ledger_id}:claim:{task}", seconds)
+        key = f"laurels:{self._ledger_id}:claim:{task}"
+        answer = await self._connection.run(
+            key, self._scripts["claim"], (key.encode(),), (max(1, int(seconds * 1000)),)
+        )
+        return bool(answer[0] == b"ok")
+
+    async def periods(self) -> AsyncIterator[list[int]]:
+        start = f"laurels:{{{self._ledger_id}/"
+        async for names in self._connection.scan(start + "*", SCAN_KEYS):
+            found = {name.decode(errors="replace").removeprefix(start).partition("}")[0] for name in names}
+            yield [int(number) for number in found if number.isascii() and number.isdigit()]
 
     # Reads
 
@@ -353,7 +387,9 @@ def _state(answer: Answer | BaseException) -> IndexState:
         return IndexState(Standby.COLD)
     status, position, epoch, capacity, wants_build, generation = answer
     standby = Standby.READY if status == b"ok" else Standby.BEHIND
-    return IndexState(standby, position.decode(), epoch.decode(), capacity, bool(wants_build), generation.decode())
+    return IndexState(
+        standby, Position.parse(position.decode()), epoch.decode(), capacity, bool(wants_build), generation.decode()
+    )
 
 
 def _pack_rows(ranking: Ranking, rows: Sequence[Row]) -> tuple[bytes, bytes]:

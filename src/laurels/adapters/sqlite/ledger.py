@@ -17,7 +17,21 @@ from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board, Ranking
 from laurels.core.windows import Span
 from laurels.errors import Unavailable
-from laurels.ports import Act, BoardChange, Clock, Event, Key, Pod, Record, Refolded, Row, StoredEvent
+from laurels.ports import (
+    Act,
+    AsOf,
+    BoardChange,
+    Clock,
+    Event,
+    FreeInstant,
+    Key,
+    Pod,
+    Position,
+    Record,
+    Refolded,
+    Row,
+    StoredEvent,
+)
 
 CHUNK_ROWS = 5000
 CHUNK_USERS = 1000
@@ -38,6 +52,7 @@ class SqliteLedger:
         self.jobs = SqliteJobBook(self._threads)
         self.outbox = SqliteOutbox(self._threads)
         self.streams = SqliteStreams(self._threads)
+        self._as_of = AsOf()
 
     async def open(self) -> list[str]:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
@@ -47,7 +62,9 @@ class SqliteLedger:
             self._lock.acquire()
         except OSError as error:
             raise Unavailable("ledger_unavailable", f"{self.path.parent} can't be used: {error}") from error
-        return await self._threads.script(_migrate)
+        migrations = await self._threads.script(_migrate)
+        await self.read_as_of()
+        return migrations
 
     def announce(self, address: str) -> None:
         """Tell other processes where the holder of this ledger can be reached."""
@@ -79,9 +96,26 @@ class SqliteLedger:
     def contents(self) -> AsyncIterator[Stretch]:
         return contents.stretches(self._threads)
 
+    # Which history: one, because the index is in the process that holds the file, and lives no longer than it.
+
+    @property
+    def as_of(self) -> AsOf:
+        return self._as_of
+
+    async def read_as_of(self) -> AsOf:
+        self._as_of = await self._threads.read(registry.as_of)
+        return self._as_of
+
+    async def mark(self) -> None:
+        pass
+
+    async def knows(self, position: Position) -> bool:
+        return int(position.at) <= await self._threads.read(scores.last_version) + 1
+
     # Scores
 
-    async def record(self, events: Sequence[Event]) -> list[Record]:
+    async def record(self, events: Sequence[Event], history: str | None = None) -> list[Record]:
+        del history
         return await self._threads.write(lambda connection: scores.record(connection, events))
 
     async def remove_user(self, board: Board, user_id: str, act: Act) -> list[Row]:
@@ -96,22 +130,20 @@ class SqliteLedger:
     async def count_rows(self) -> int:
         return await self._threads.read(scores.count_rows)
 
-    async def position(self) -> str:
+    async def position(self) -> Position:
         """The version that the next row gets: there is one writer, so they are in the order of commits."""
-        return str(await self._threads.read(scores.last_version) + 1)
+        as_of = self._as_of
+        return Position(as_of.history, as_of.floor, str(await self._threads.read(scores.last_version) + 1))
 
-    def is_ahead(self, position: str, of: str) -> bool:
-        return int(position) > int(of)
-
-    async def changes(self, since: str) -> AsyncIterator[list[Row]]:
+    async def changes(self, since: Position) -> AsyncIterator[list[Row]]:
         """A scan of all rows a chunk: nothing depends on it where nobody else writes."""
-        version = int(since)
+        version = int(since.at)
         while chunk := await self._changes_page(version):
             yield chunk
             version = chunk[-1].version + 1
 
-    async def count_changes(self, since: str, limit: int) -> int:
-        return await self._threads.read(lambda c: scores.count_changed(c, int(since), limit))
+    async def count_changes(self, since: Position, limit: int) -> int:
+        return await self._threads.read(lambda c: scores.count_changed(c, int(since.at), limit))
 
     async def forget_changes(self, keep: int, limit: int) -> int:
         """Changes are found by the versions of rows: nothing else is noted."""
@@ -168,13 +200,14 @@ class SqliteLedger:
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
         return await self._threads.write(lambda c: registry.create_board(c, board, spans))
 
-    async def update_board(self, change: BoardChange) -> Board:
+    async def update_board(self, change: BoardChange, history: str | None = None) -> Board:
+        del history
         return await self._threads.write(lambda c: registry.update_board(c, change, self._clock.now_us()))
 
-    async def free_instant(self, board_id: int, earliest: int, notice_us: int) -> int:
-        start = max(earliest, self._clock.now_us()) + notice_us
-        ahead = await self._threads.read(lambda c: registry.latest_event_ahead(c, board_id, start))
-        return start if ahead is None else ahead + 1
+    async def free_instant(self, board_id: int, earliest: int, notice_us: int) -> FreeInstant:
+        # One microsecond at least: an event may be of this very moment.
+        start = max(earliest, self._clock.now_us()) + max(1, notice_us)
+        return await self._threads.read(lambda c: registry.free_instant(c, board_id, start))
 
     async def boards(self, ids: Sequence[int] | None = None) -> list[Board]:
         return await self._threads.read(lambda c: registry.boards(c, ids))

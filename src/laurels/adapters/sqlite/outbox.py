@@ -1,6 +1,7 @@
 """The Outbox in SQLite."""
 
 import sqlite3
+from collections.abc import Sequence
 
 import msgspec
 
@@ -36,18 +37,19 @@ class SqliteOutbox:
         values = msgspec.structs.asdict(message)
         await self._threads.write(lambda c: c.execute(SQL["post_message"], values))
 
-    async def due(self, now: int, limit: int) -> list[Message]:
-        found = await self._threads.read(lambda c: c.execute(SQL["due_messages"], (now, limit)).fetchall())
-        return [Message(*columns) for columns in found]
+    async def due(self, now: int, limit: int, without: Sequence[str] = ()) -> list[Message]:
+        def read(connection: sqlite3.Connection) -> list[Message]:
+            pods = [pod_id for (pod_id,) in connection.execute(SQL["webhook_pods"]) if pod_id not in without]
+            found = [columns for pod in pods for columns in connection.execute(SQL["due_messages"], (pod, now, limit))]
+            return [Message(*columns) for _, *columns in sorted(found)]
+
+        return await self._threads.read(read)
 
     async def delivered(self, message_id: str, now: int) -> None:
         await self._threads.write(lambda c: c.execute(SQL["message_delivered"], (now, message_id)))
 
     async def failed(self, message_id: str, next_try_at: int, error: str) -> None:
         await self._threads.write(lambda c: c.execute(SQL["message_failed"], (next_try_at, error, message_id)))
-
-    async def postpone(self, pod_id: str, until: int) -> None:
-        await self._threads.write(lambda c: c.execute(SQL["postpone_messages"], {"pod": pod_id, "until": until}))
 
     async def waiting(self) -> int:
         return int((await self._threads.read(lambda c: c.execute(SQL["count_messages"]).fetchone()))[0])

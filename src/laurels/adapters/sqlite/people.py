@@ -24,6 +24,7 @@ from laurels.core.people import Hidden, Profile, ProfileChange, name_key, name_r
 from laurels.ports import Act, Erasure, Row, StoredAct, StoredEvent, Touched
 
 SQL = load_queries("laurels.adapters.sqlite", "people.sql")
+SEASONS = load_queries("laurels.adapters.sqlite", "seasons.sql")
 
 
 class SqlitePeople:
@@ -151,6 +152,14 @@ class SqlitePeople:
         found = await self._threads.read(lambda c: c.execute(SQL["unswept_erasures"], (before,)).fetchall())
         return [Erasure(*columns) for columns in found]
 
+    async def note_forgotten(self) -> int:
+        def note(connection: sqlite3.Connection) -> int:
+            version = scores.last_version(connection)
+            connection.execute(SEASONS["put_fact"], ("forgotten_version", str(version)))
+            return version
+
+        return await self._threads.write(note)
+
     async def sweep_erasure(self, erasure: Erasure) -> None:
         def sweep(connection: sqlite3.Connection) -> None:
             connection.execute(SQL["sweep_cleared"], {"pod": erasure.pod_id, "user": erasure.user_id})
@@ -233,6 +242,7 @@ def _erase(connection: sqlite3.Connection, pod_id: str, user_id: str, stand_in: 
         "unnamed": spelled_user(stand_in),
     }
     connection.execute(SQL["put_erased"], (pod_id, digest_of(pod_id, user_id), act.at, user_id))
+    connection.execute(SQL["erase_voided"], names)
     voided = connection.execute(SQL["erase_events"], names).rowcount
     connection.execute(SCORES["count_act"], (voided, act_id))
     for statement in ("finals", "grants", "acts", "messages", "bases", "unswept", "profile", "hides"):

@@ -93,6 +93,10 @@ SELECT done_at IS NOT NULL FROM acts WHERE id = ?;
 INSERT INTO erased (pod_id, digest, at, user_id) VALUES (?, ?, ?, ?)
 ON CONFLICT (pod_id, digest) DO UPDATE SET at = excluded.at, user_id = excluded.user_id;
 
+-- name: erase_voided
+-- What did not count is not needed for anybody's ranks.
+DELETE FROM events WHERE user_id = :user AND board_id IN (SELECT id FROM boards WHERE pod_id = :pod) AND voided_by IS NOT NULL;
+
 -- name: erase_events
 UPDATE events SET user_id = :stand_in, metadata = NULL, voided_by = :act
 WHERE user_id = :user AND board_id IN (SELECT id FROM boards WHERE pod_id = :pod);

@@ -1,8 +1,8 @@
 -- Every statement that the SQLite ledger runs, by name.
 
 -- name: insert_event
-INSERT INTO events (board_id, event_id, user_id, score, at, stamped, received_at, metadata)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO events (seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (board_id, event_id) DO NOTHING;
 
 -- name: find_event
@@ -21,6 +21,9 @@ ON CONFLICT (period_id, user_id) DO UPDATE SET
 -- name: take_versions
 UPDATE counters SET value = value + ? WHERE name = 'version' RETURNING value;
 
+-- name: take_event_numbers
+UPDATE counters SET value = value + ? WHERE name = 'event' RETURNING value;
+
 -- name: last_version
 SELECT value FROM counters WHERE name = 'version';
 
@@ -33,6 +36,9 @@ SELECT count(*) FROM (SELECT 1 FROM scores WHERE version >= ? LIMIT ?);
 
 -- name: ledger_id
 SELECT value FROM facts WHERE name = 'ledger_id';
+
+-- name: forgotten_version
+SELECT value FROM facts WHERE name = 'forgotten_version';
 
 -- name: registry_revision
 SELECT value FROM counters WHERE name = 'registry';
@@ -162,7 +168,7 @@ INSERT INTO periods (board_id, window_name, name, start_at, end_at) VALUES (?, ?
 -- name: update_period
 UPDATE periods SET start_at = ?1, end_at = ?2, state = ?3, terms = ?4,
                    closed_seq = CASE WHEN ?3 <> 'closed' THEN NULL
-                                     ELSE coalesce(closed_seq, (SELECT coalesce(max(seq), 0) FROM events)) END
+                                     ELSE coalesce(closed_seq, (SELECT value FROM counters WHERE name = 'event')) END
 WHERE id = ?5 AND state IN ('open', 'closed');
 
 -- name: live_periods
@@ -179,6 +185,18 @@ SELECT revision FROM boards WHERE id = ?;
 
 -- name: latest_event_ahead
 SELECT max(at) FROM events WHERE board_id = ? AND at >= ? AND at > received_at;
+
+-- name: last_event_number
+SELECT value FROM counters WHERE name = 'event';
+
+-- name: has_events_from
+-- ?3: the number of an event. Those before it are known, but for those that were ahead of the clock.
+SELECT CASE WHEN ?3 IS NULL
+            THEN EXISTS (SELECT 1 FROM events WHERE board_id = ?1 AND at >= ?2 AND voided_by IS NULL)
+            ELSE EXISTS (SELECT 1 FROM events
+                         WHERE board_id = ?1 AND at >= ?2 AND at > received_at AND voided_by IS NULL)
+              OR EXISTS (SELECT 1 FROM events
+                         WHERE seq > ?3 AND +board_id = ?1 AND at >= ?2 AND voided_by IS NULL) END;
 
 -- name: bases_between
 SELECT period_id, user_id, score, achieved_at, total, moved FROM bases

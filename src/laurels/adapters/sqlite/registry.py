@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from laurels.adapters.sql_ledger import (
     changed_periods,
+    events_after_end,
     events_ahead,
     insert_values,
     read_board,
@@ -18,11 +19,16 @@ from laurels.adapters.sqlite.scores import SQL
 from laurels.core.board import Board
 from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
-from laurels.ports import BoardChange, Key, Pod, Role
+from laurels.ports import AsOf, BoardChange, FreeInstant, Key, Pod, Role
 
 
 def ledger_id(connection: sqlite3.Connection) -> str:
     return str(connection.execute(SQL["ledger_id"]).fetchone()[0])
+
+
+def as_of(connection: sqlite3.Connection) -> AsOf:
+    found = connection.execute(SQL["forgotten_version"]).fetchone()
+    return AsOf(ledger_id(connection), 0 if found is None else int(found[0]))
 
 
 def registry_revision(connection: sqlite3.Connection) -> int:
@@ -84,6 +90,8 @@ def update_board(connection: sqlite3.Connection, change: BoardChange, now_us: in
         free_from <= now_us or latest_event_ahead(connection, board.id, free_from) is not None
     ):
         raise events_ahead()
+    if change.ends_at is not None and _has_events_from(connection, board.id, change.ends_at, now_us):
+        raise events_after_end()
     updated = connection.execute(SQL["update_board"], update_values(board))
     if not updated.rowcount:
         raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")
@@ -99,6 +107,20 @@ def boards(connection: sqlite3.Connection, ids: Sequence[int] | None) -> list[Bo
         periods.setdefault(board_id, []).append(read_period(columns))
     found = connection.execute(SQL["boards"], asked)
     return [read_board(columns, tuple(periods.get(columns[0], ()))) for columns in found]
+
+
+def free_instant(connection: sqlite3.Connection, board_id: int, start: int) -> FreeInstant:
+    ahead = latest_event_ahead(connection, board_id, start)
+    (last_number,) = connection.execute(SQL["last_event_number"]).fetchone()
+    return FreeInstant(start if ahead is None else ahead + 1, int(last_number))
+
+
+def _has_events_from(connection: sqlite3.Connection, board_id: int, free: FreeInstant, now_us: int) -> bool:
+    since = free.since
+    if since is None and free.at > now_us:
+        # Only events that were ahead of the clock can lie there.
+        (since,) = connection.execute(SQL["last_event_number"]).fetchone()
+    return bool(connection.execute(SQL["has_events_from"], (board_id, free.at, since)).fetchone()[0])
 
 
 def latest_event_ahead(connection: sqlite3.Connection, board_id: int, of: int) -> int | None:

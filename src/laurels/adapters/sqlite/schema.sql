@@ -162,7 +162,8 @@ CREATE TABLE erased (
 
 CREATE INDEX erased_unswept ON erased (at) WHERE user_id IS NOT NULL;
 
--- `version`: the last version given to a row of `scores`, over all periods. `registry`: grows with pods, keys, boards.
+-- `version`: the last version given to a row of `scores`, over all periods. `event`: the last number given to an event.
+-- `registry`: grows with pods, keys, boards.
 CREATE TABLE counters (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
@@ -223,7 +224,7 @@ CREATE TABLE outbox (
     delivered_at INTEGER
 ) STRICT;
 
-CREATE INDEX outbox_due ON outbox (due_at) WHERE delivered_at IS NULL;
+CREATE INDEX outbox_due_of_pod ON outbox (pod_id, due_at, id) WHERE delivered_at IS NULL;
 CREATE INDEX outbox_held ON outbox (period_id) WHERE due_at IS NULL;
 
 -- How the events of a pod's games are read. `terms` is JSON.

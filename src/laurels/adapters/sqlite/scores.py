@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -38,8 +38,7 @@ Place = tuple[int, str]
 
 def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Record]:
     for board in {event.board.id: event.board for event in events}.values():
-        (revision,) = connection.execute(SQL["revision_of"], (board.id,)).fetchone()
-        if revision != board.revision:
+        if connection.execute(SQL["revision_of"], (board.id,)).fetchone() != (board.revision,):
             raise stale(board)
     before: dict[Place, Row | None] = {}
     standings: dict[Place, Standing | None] = {}
@@ -47,13 +46,15 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
     outcomes: list[Recorded] = []
     places: list[list[Place]] = []
     anybody_erased, anybody_hidden = connection.execute(SQL["special_cases"]).fetchone()
-    for event in events:
+    (last_number,) = connection.execute(SQL["take_event_numbers"], (len(events),)).fetchone()
+    for number, event in enumerate(events, last_number - len(events) + 1):
         if anybody_erased and _is_erased(connection, event):
             outcomes.append(Recorded.ERASED)
             places.append([])
             continue
         own = [(period.id, event.user_id) for period in event.board.periods_at(event.at)]
-        outcome = _insert_event(connection, event, is_taken=bool(own))
+        is_stored = event.refused is None and (bool(own) or event.acknowledged)
+        outcome = _insert_event(connection, event, number if is_stored else None)
         outcomes.append(outcome)
         places.append(own)
         for place in own:
@@ -121,9 +122,20 @@ def refold_rows(connection: sqlite3.Connection, board: Board, user_ids: Sequence
     return [row for place, row in after.items() if row is not None and row != before[place]]
 
 
-def insert_rows(connection: sqlite3.Connection, board: Board, period_id: int, standings: dict[str, Standing]) -> None:
-    """Give users rows in a period."""
-    born = {(period_id, user_id): _birth(connection, board, user_id) for user_id in standings}
+def insert_rows(
+    connection: sqlite3.Connection,
+    board: Board,
+    period_id: int,
+    standings: dict[str, Standing],
+    segments: Mapping[str, tuple[str, ...]],
+) -> None:
+    """Give users rows in a period. `segments`: of those whose profile does not say it any more."""
+    born = {
+        (period_id, user_id): (segments[user_id], Hidden.NO)
+        if user_id in segments
+        else _birth(connection, board, user_id)
+        for user_id in standings
+    }
     places: dict[Place, Standing | None] = {(period_id, user_id): each for user_id, each in standings.items()}
     _write_rows(connection, dict.fromkeys(places), places, born)
 
@@ -292,13 +304,15 @@ def _read_bases(found: Iterable[tuple[int, str, float, int, str | None, int]]) -
     ]
 
 
-def _insert_event(connection: sqlite3.Connection, event: Event, *, is_taken: bool) -> Recorded:
-    if not (is_taken or event.acknowledged):
+def _insert_event(connection: sqlite3.Connection, event: Event, number: int | None) -> Recorded:
+    """`number`: the one that it gets; None: it is not to be stored."""
+    if number is None:
         before = connection.execute(SQL["find_event"], (event.board.id, event.event_id)).fetchone()
         return Recorded.LATE if before is None else compare(event, *before)
     inserted = connection.execute(
         SQL["insert_event"],
         (
+            number,
             event.board.id,
             event.event_id,
             event.user_id,

@@ -180,6 +180,11 @@ class SqliteSeasons:
 
         return await self._threads.write(finish)
 
+    async def owned_periods(self, period_ids: Sequence[int]) -> set[int]:
+        asked = (json.dumps(list(period_ids)),)
+        found = await self._threads.read(lambda c: c.execute(SQL["owned_periods"], asked).fetchall())
+        return {period_id for (period_id,) in found}
+
     async def unswept(self, frozen_before: int) -> list[tuple[int, Period]]:
         found = await self._threads.read(lambda c: c.execute(SQL["unswept"], (frozen_before,)).fetchall())
         return [(board_id, read_period(columns)) for board_id, *columns in found]
@@ -242,6 +247,11 @@ class SqliteSeasons:
         asked = {"period": period_id, "place": place, "reward": reward}
         found = await self._threads.read(lambda c: c.execute(SQL["successor"], asked).fetchone())
         return read_successor(found)
+
+    async def claimed_edition(self, period_id: int, place: int, reward: str) -> tuple[int, Period, Grant] | None:
+        asked = {"period": period_id, "place": place, "reward": reward}
+        found = await self._threads.read(lambda c: c.execute(SQL["claimed_edition"], asked).fetchone())
+        return None if found is None else _read_grant(found)
 
     async def claim(self, period_id: int, place: int, reward: str, by: str, now: int) -> bool:
         asked = (now, by, period_id, place, reward)
@@ -347,7 +357,11 @@ def _refold_some(connection: sqlite3.Connection, board: Board, period: Period, a
     standings: dict[str, Standing] = {}
     for user_id, score, at in connection.execute(SQL["events_of_period"], asked):
         standings[user_id] = fold(board.rule, board.order, standings.get(user_id), score, at)
-    scores.insert_rows(connection, board, period.id, standings)
+    # Who was erased has no profile any more, and stays in the segments of the final ranks.
+    segments: dict[str, tuple[str, ...]] = {}
+    for user_id, segment in connection.execute(SQL["segments_of_erased"], asked):
+        segments[user_id] = (*segments.get(user_id, ()), segment)
+    scores.insert_rows(connection, board, period.id, standings, segments)
     return str(users[-1])
 
 
@@ -387,5 +401,4 @@ def _prune_events(
         SQL["put_base"], [(*place, b.score, b.achieved_at, b.total, b.moved) for place, b in bases.items() if b]
     )
     connection.executemany(SQL["delete_event"], removed)
-    connection.execute(SQL["publish_what_follows"])
     return len(removed), last if len(events) == limit else None

@@ -54,6 +54,9 @@ UPDATE boards SET revision = revision + 1 WHERE id = ?;
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE state IN ('frozen', 'superseded') AND swept = 0 AND frozen_at < ? ORDER BY frozen_at;
 
+-- name: owned_periods
+SELECT id FROM periods WHERE id IN (SELECT value FROM json_each(?)) AND swept = 0;
+
 -- name: sweep_rows
 DELETE FROM scores WHERE period_id = :period AND user_id IN
     (SELECT user_id FROM scores WHERE period_id = :period LIMIT :limit);
@@ -116,11 +119,6 @@ WHERE board_id = :board OR (board_id = 0 AND pod_id = (SELECT pod_id FROM boards
 -- name: delete_event
 DELETE FROM events WHERE seq = ?;
 
--- name: publish_what_follows
--- When the last events are pruned, their numbers are given again.
-UPDATE facts SET value = CAST(min(CAST(value AS INTEGER), (SELECT coalesce(max(seq), 0) FROM events)) AS TEXT)
-WHERE name = 'published_events';
-
 -- name: find_base
 SELECT score, achieved_at, total, moved FROM bases WHERE period_id = ? AND user_id = ?;
 
@@ -131,6 +129,9 @@ ON CONFLICT (period_id, user_id) DO UPDATE SET
 
 -- name: find_fact
 SELECT value FROM facts WHERE name = ?;
+
+-- name: replace_fact
+UPDATE facts SET value = ?3 WHERE name = ?1 AND value = ?2;
 
 -- name: put_fact
 INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
@@ -188,18 +189,18 @@ SELECT :message_id, :pod_id, :period_id, :kind, :body, :created_at, :created_at,
 WHERE EXISTS (SELECT 1 FROM webhooks WHERE pod_id = :pod_id)
 ON CONFLICT (message_id) DO NOTHING;
 
+-- name: webhook_pods
+SELECT pod_id FROM webhooks;
+
 -- name: due_messages
-SELECT message_id, pod_id, period_id, kind, body, created_at, attempts FROM outbox
-WHERE delivered_at IS NULL AND due_at <= ? ORDER BY due_at, id LIMIT ?;
+SELECT due_at, message_id, pod_id, period_id, kind, body, created_at, attempts FROM outbox
+WHERE pod_id = ? AND delivered_at IS NULL AND due_at <= ? ORDER BY due_at, id LIMIT ?;
 
 -- name: message_delivered
 UPDATE outbox SET delivered_at = ?, attempts = attempts + 1, error = NULL WHERE message_id = ?;
 
 -- name: message_failed
 UPDATE outbox SET due_at = ?, attempts = attempts + 1, error = ? WHERE message_id = ?;
-
--- name: postpone_messages
-UPDATE outbox SET due_at = :until WHERE pod_id = :pod AND delivered_at IS NULL AND due_at < :until;
 
 -- name: count_messages
 SELECT count(*) FROM outbox WHERE delivered_at IS NULL AND due_at IS NOT NULL;
@@ -247,6 +248,18 @@ LEFT JOIN grants n ON n.period_id = p.id AND n.user_id = o.user_id AND n.reward 
 WHERE o.period_id = :period AND o.place = :place AND o.reward = :reward AND p.state IN ('frozen', 'pruned')
 ORDER BY p.id DESC LIMIT 1;
 
+-- name: claimed_edition
+WITH RECURSIVE newer (id) AS (
+    SELECT id FROM periods WHERE replaces = :period UNION ALL
+    SELECT p.id FROM periods p JOIN newer ON p.replaces = newer.id
+)
+SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
+       g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
+FROM grants o JOIN periods p ON p.id IN (SELECT id FROM newer)
+JOIN grants g ON g.period_id = p.id AND g.user_id = o.user_id AND g.reward = o.reward AND g.claimed_at IS NOT NULL
+WHERE o.period_id = :period AND o.place = :place AND o.reward = :reward AND p.state <> 'refreezing'
+ORDER BY p.id DESC LIMIT 1;
+
 -- name: refreezing
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
 WHERE state = 'refreezing' ORDER BY id;
@@ -258,11 +271,20 @@ SELECT coalesce(max(user_id), '') FROM scores WHERE period_id = ?;
 SELECT DISTINCT user_id FROM events WHERE board_id = ? AND user_id > ? ORDER BY user_id LIMIT ?;
 
 -- name: events_of_period
-SELECT user_id, score, at FROM events
-WHERE board_id = :board AND user_id BETWEEN :first AND :last AND voided_by IS NULL
+-- Users who stood in the final ranks and were erased since stay there, so that nobody else gets their places.
+SELECT user_id, score, at FROM events e
+WHERE board_id = :board AND user_id BETWEEN :first AND :last
+  AND (e.voided_by IS NULL OR (e.voided_by IN (SELECT id FROM acts WHERE kind = 'erase') AND EXISTS (
+      SELECT 1 FROM finals f WHERE f.period_id = :period AND f.segment = 'global' AND f.user_id = e.user_id)))
   AND (:start IS NULL OR at >= :start) AND (:end IS NULL OR at < :end)
   AND seq <= (SELECT coalesce(closed_seq, 9223372036854775807) FROM periods WHERE id = :period)
 ORDER BY user_id, seq;
+
+-- name: segments_of_erased
+SELECT f.user_id, f.segment FROM finals f
+WHERE f.period_id = :period AND f.segment <> 'global' AND f.user_id BETWEEN :first AND :last
+  AND EXISTS (SELECT 1 FROM acts a WHERE a.user_id = f.user_id AND a.kind = 'erase')
+ORDER BY f.user_id, f.segment DESC;
 
 -- name: grants_of_users
 SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by FROM grants

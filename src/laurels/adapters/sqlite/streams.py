@@ -5,7 +5,14 @@ import sqlite3
 from collections.abc import Sequence
 
 from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import PUBLISHED, read_period, read_schema, schema_values
+from laurels.adapters.sql_ledger import (
+    PUBLISHED,
+    read_cursors,
+    read_period,
+    read_schema,
+    schema_values,
+    spell_cursors,
+)
 from laurels.adapters.sqlite.registry import need_pod
 from laurels.adapters.sqlite.scores import SQL as SCORES
 from laurels.adapters.sqlite.scores import read_events
@@ -13,7 +20,7 @@ from laurels.adapters.sqlite.seasons import SQL as SEASONS
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.schemas import Schema, SchemaState
 from laurels.core.windows import Period
-from laurels.ports import Replay, StoredEvent
+from laurels.ports import Cursors, Replay, StoredEvent
 
 SQL = load_queries("laurels.adapters.sqlite", "streams.sql")
 
@@ -60,30 +67,47 @@ class SqliteStreams:
         rows = [(pod_id, each.place, each.outcome, each.replayed_at) for each in replays]
         await self._threads.write(lambda c: c.executemany(SQL["note_replay"], rows))
 
-    async def begin_publishing(self) -> str:
-        def begin(connection: sqlite3.Connection) -> str:
+    async def begin_publishing(self) -> Cursors:
+        def begin(connection: sqlite3.Connection) -> Cursors:
             found = connection.execute(SEASONS["find_fact"], (PUBLISHED,)).fetchone()
             if found is not None:
-                return str(found[0])
+                return read_cursors(str(found[0]))
             cursor = str(connection.execute(SQL["last_event"]).fetchone()[0])
             connection.execute(SQL["publish_no_past"])
             connection.execute(SEASONS["put_fact"], (PUBLISHED, cursor))
-            return cursor
+            return Cursors(cursor)
 
         return await self._threads.write(begin)
 
-    async def accepted_after(self, cursor: str, limit: int) -> tuple[list[tuple[int, StoredEvent]], str]:
+    async def accepted_after(
+        self,
+        cursor: str,
+        limit: int,
+        *,
+        up_to: str | None = None,
+        pod_id: str | None = None,
+        without: Sequence[str] = (),
+    ) -> tuple[list[tuple[int, StoredEvent]], str]:
         """There is one writer, so the order of arrival is that of commits."""
-        found = await self._threads.read(lambda c: c.execute(SQL["accepted_after"], (int(cursor), limit)).fetchall())
+        asked = {
+            "after": int(cursor),
+            "up_to": None if up_to is None else int(up_to),
+            "pod": pod_id,
+            "without": json.dumps(list(without)),
+            "limit": limit,
+        }
+        found = await self._threads.read(lambda c: c.execute(SQL["accepted_after"], asked).fetchall())
         events = read_events(columns[1:] for columns in found)
         boards = [columns[0] for columns in found]
         return list(zip(boards, events, strict=True)), str(events[-1].seq) if events else cursor
 
-    async def note_published(self, cursor: str) -> None:
-        await self._threads.write(lambda c: c.execute(SQL["note_published"], (int(cursor),)))
+    async def move_cursors(self, before: Cursors, after: Cursors) -> bool:
+        asked = (PUBLISHED, spell_cursors(before), spell_cursors(after))
+        return bool(await self._threads.write(lambda c: c.execute(SEASONS["replace_fact"], asked).rowcount))
 
-    async def unpublished_periods(self, limit: int) -> list[tuple[int, Period]]:
-        found = await self._threads.read(lambda c: c.execute(SQL["unpublished_periods"], (limit,)).fetchall())
+    async def unpublished_periods(self, limit: int, without: Sequence[str] = ()) -> list[tuple[int, Period]]:
+        asked = (limit, json.dumps(list(without)))
+        found = await self._threads.read(lambda c: c.execute(SQL["unpublished_periods"], asked).fetchall())
         return [(board_id, read_period(columns)) for board_id, *columns in found]
 
     async def period_published(self, period_id: int) -> None:

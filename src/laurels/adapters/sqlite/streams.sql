@@ -24,20 +24,21 @@ SELECT place, outcome, replayed_at FROM replays WHERE pod_id = ? AND place IN (S
 INSERT INTO replays (pod_id, place, outcome, replayed_at) VALUES (?, ?, ?, ?) ON CONFLICT (pod_id, place) DO NOTHING;
 
 -- name: last_event
-SELECT coalesce(max(seq), 0) FROM events;
+SELECT value FROM counters WHERE name = 'event';
 
 -- name: accepted_after
 SELECT board_id, seq, event_id, user_id, score, at, received_at, 0, metadata, stamped FROM events
-WHERE seq > ? AND voided_by IS NULL ORDER BY seq LIMIT ?;
-
--- name: note_published
-INSERT INTO facts (name, value)
-VALUES ('published_events', CAST(min(?, (SELECT coalesce(max(seq), 0) FROM events)) AS TEXT))
-ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+WHERE seq > :after AND (:up_to IS NULL OR seq <= :up_to) AND voided_by IS NULL
+  AND (:without = '[]' OR +board_id NOT IN
+       (SELECT id FROM boards WHERE pod_id IN (SELECT value FROM json_each(:without))))
+  AND (:pod IS NULL OR +board_id IN (SELECT id FROM boards WHERE pod_id = :pod))
+ORDER BY seq LIMIT :limit;
 
 -- name: unpublished_periods
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
-WHERE frozen_at IS NOT NULL AND published = 0 ORDER BY id LIMIT ?;
+WHERE frozen_at IS NOT NULL AND published = 0
+  AND board_id NOT IN (SELECT id FROM boards WHERE pod_id IN (SELECT value FROM json_each(?2)))
+ORDER BY id LIMIT ?1;
 
 -- name: period_published
 UPDATE periods SET published = 1 WHERE id = ?;

@@ -5,12 +5,25 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from laurels.core.instants import to_datetime
-from laurels.http.answers import HealthAnswer, JobAnswer, JobsAnswer, ReadyAnswer, RebuildLine, VerifyLine
+from laurels.errors import Conflict, NotFound
+from laurels.http.answers import (
+    HealthAnswer,
+    JobAnswer,
+    JobsAnswer,
+    ReadyAnswer,
+    RebuildLine,
+    SpoolAnswer,
+    SpooledEvent,
+    SpoolReplayAnswer,
+    VerifyLine,
+)
 from laurels.http.board_parts import show_moment
 from laurels.http.call import Answered, Call, Streamed, Text
 from laurels.http.requests import NoQuery, RebuildQuery
 from laurels.metrics import METRICS_TYPE, render_metrics
+from laurels.service.boards import Boards
 from laurels.service.rebuild import Rebuilt
+from laurels.service.spooling import Spooler
 from laurels.service.verify import Checked
 
 
@@ -55,6 +68,51 @@ async def get_jobs(call: Call[NoQuery, None]) -> JobsAnswer:
             for run in await call.laurels.jobs.runs()
         ]
     )
+
+
+async def get_spool(call: Call[NoQuery, None]) -> SpoolAnswer:
+    """Events on this server's disk: how many wait for the ledger, and which could not be replayed
+
+    An event that can't be replayed, for example because its board is gone, is put aside with the reason, and those
+    behind it go on.
+    """
+    spooler = _spooler(call)
+    events = [
+        SpooledEvent(
+            uuid=_uuid_of(call.laurels.boards, each.board_id),
+            user_id=each.user_id,
+            score=each.score,
+            timestamp=show_moment(each.at),
+            event_id=each.event_id,
+            code=each.code,
+            reason=each.reason,
+            put_aside_at=to_datetime(each.put_aside_at),
+        )
+        for each in await spooler.put_aside()
+    ]
+    return SpoolAnswer(waiting=spooler.waiting, put_aside=events)
+
+
+async def post_spool_replay(call: Call[NoQuery, None]) -> SpoolReplayAnswer:
+    """Try the events again that could not be replayed
+
+    Each counts once, however often it is tried. What fails again is put aside again.
+    """
+    return SpoolReplayAnswer(replaying=await _spooler(call).replay_put_aside())
+
+
+def _spooler(call: Call[NoQuery, None]) -> Spooler:
+    spooler = call.laurels.spooler
+    if spooler is None:
+        raise Conflict("spool_off", "This server has no spool: start it with --spool, or set LAURELS_SPOOL.")
+    return spooler
+
+
+def _uuid_of(boards: Boards, board_id: int | None) -> str | None:
+    try:
+        return None if board_id is None else boards.by_id(board_id).uuid
+    except NotFound:
+        return None
 
 
 async def post_rebuild(call: Call[RebuildQuery, None]) -> Streamed:

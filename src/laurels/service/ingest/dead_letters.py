@@ -19,6 +19,8 @@ from laurels.service.submit import Accepted
 
 PREFIX = RESERVED
 REASON_CHARS = 1000
+BARE = "value, key and headers"
+INVALID_HEADERS = "invalid_headers"
 # Offsets that are no further apart are read in one go.
 CLOSE = 100
 
@@ -149,7 +151,7 @@ class DeadLetters:
         return self._outgoing(outcome, letter.key, None, _own(letter.headers), omitted="value")
 
     def _bare(self, outcome: Outcome) -> Outgoing:
-        return self._outgoing(outcome, None, None, (), omitted="value, key and headers")
+        return self._outgoing(outcome, None, None, (), omitted=BARE)
 
     def _outgoing(
         self, outcome: Outcome, key: bytes | None, value: bytes | None, own: Headers, omitted: str | None = None
@@ -167,6 +169,7 @@ class DeadLetters:
             "timestamp": to_datetime(letter.at).isoformat(),
             "failed-at": to_datetime(self._clock.now_us()).isoformat(),
             "value-omitted": omitted,
+            "headers-omitted": "true" if letter.damaged or omitted == BARE else None,
         }
         ours = tuple(
             (PREFIX + name, text.encode("utf-8", "replace")) for name, text in told.items() if text is not None
@@ -193,6 +196,8 @@ def _read(first_topic: str, letter: Letter, replay: Replay | None) -> DeadLetter
         letter.value,
         _own(letter.headers),
         _moment(told.get("timestamp"), letter.at),
+        # Without them it may be read with another schema, and say something else.
+        damaged="headers-omitted" in told or told.get("code") == INVALID_HEADERS,
     )
     return DeadLetter(
         place=_place(letter),

@@ -97,7 +97,11 @@ class Schemas:
         version: str | None = None
         try:
             if letter.damaged:
-                raise Malformed("invalid_headers", "A header of the record has a name that is not UTF-8.", rule="UTF-8")
+                raise Malformed(
+                    "invalid_headers",
+                    "A header of the record has a name that is not UTF-8, so none of them can be read.",
+                    rule="UTF-8",
+                )
             event = read_event(letter.value)
             transformer = self._choose(pod_id, event, letter.headers)
             version = transformer.schema.version

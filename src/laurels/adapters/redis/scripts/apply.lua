@@ -1,15 +1,28 @@
--- ARGV: rows, their times, style, channel, how to publish, how many were left out. Gives the ranks before and after each row.
+-- ARGV: rows, their times, style, channel, how to publish, how many were left out, the history that the rows are of, the
+-- floor that was known when they were read. Gives the ranks before and after each row; 'refused' if some have to be read
+-- again, and 'behind' if the ranks are not known.
 local rows, style, left_out = unpack_rows(ARGV[1], ARGV[2]), ARGV[3], tonumber(ARGV[6])
-if open(building) and (redis.call('HGET', META, 'b:epoch') ~= epoch_now()
-                       or tonumber(redis.call('HGET', META, 'until')) < now_ms()) then
-    -- Its builder is gone.
-    give_up_building()
-    building.id = false
-end
-if building.id then
-    for _, row in ipairs(rows) do
-        take(building, row)
+local history, floor = ARGV[7], tonumber(ARGV[8])
+if open(building) then
+    local claim = redis.call('HMGET', META, 'b:epoch', 'until', 'lease')
+    if claim[1] ~= epoch_now() or not lasts(tonumber(claim[2] or ''), now_ms(), tonumber(claim[3] or '0')) then
+        -- Its builder is gone.
+        give_up_building()
+        building.id = false
     end
+end
+if building.id and building.hist == history then
+    local refused = false
+    for _, row in ipairs(rows) do
+        refused = take(building, row, floor) or refused
+    end
+    if refused then
+        -- It would be in place before the row was read again.
+        give_up_building()
+        building.id = false
+    end
+end
+if building.id and building.hist == history then
     if left_out > 0 then
         leave_out(building, left_out, rows[#rows])
     end
@@ -23,6 +36,9 @@ local problem = why_not(live)
 if problem == 'replica' then
     return reply(problem)
 end
+if live.hist ~= history then
+    return reply('refused')
+end
 -- Ranks of a ranking that is behind would be wrong; the rows themselves are always right.
 local ranked = problem == nil or problem == 'short'
 local before, after = {}, {}
@@ -31,8 +47,9 @@ if ranked then
         before[i] = rank_of(live, row[1], style)
     end
 end
+local refused = false
 for _, row in ipairs(rows) do
-    take(live, row)
+    refused = take(live, row, floor) or refused
 end
 if left_out > 0 then
     leave_out(live, left_out, rows[#rows])
@@ -55,4 +72,4 @@ end
 if live.changed then
     publish(ARGV[5], ARGV[4], live)
 end
-return reply(ranked and 'ok' or 'behind', before, after, runs_low(live))
+return reply(refused and 'refused' or ranked and 'ok' or 'behind', before, after, runs_low(live))

@@ -2,9 +2,10 @@
 if open(building) ~= ARGV[1] or redis.call('HGET', META, 'b:epoch') ~= epoch_now() then
     return reply('gone')
 end
-redis.call('HSET', META, 'until', now_ms() + tonumber(ARGV[2]))
+redis.call('HSET', META, 'until', now_ms() + tonumber(ARGV[2]), 'lease', ARGV[2])
 for _, row in ipairs(unpack_rows(ARGV[3], ARGV[4])) do
-    take(building, row)
+    -- They were read since it was begun; whoever is forgotten meanwhile ends it.
+    take(building, row, building.floor)
 end
 trim(building)
 save(building)

@@ -7,7 +7,8 @@ end
 if open(building) ~= ARGV[1] or redis.call('HGET', META, 'b:epoch') ~= epoch then
     return reply('gone')
 end
-local want_dense = redis.call('HGET', META, 'want_dense')
+local kept = redis.call('HMGET', META, 'want_dense', 'floor')
+local want_dense = kept[1]
 redis.call('UNLINK', live.z, live.h, live.d, live.n, LATE)
 discard(redis.call('HGET', META, 'id'))
 for _, part in ipairs({'z', 'h', 'd', 'n'}) do
@@ -18,7 +19,7 @@ end
 local b = building
 redis.call('DEL', META)
 redis.call('HSET', META, 'id', b.id, 'rev', b.rev, 'res', b.res, 'out', b.out, 'dense', b.dense and '1' or '0',
-           'epoch', epoch, 'pos', ARGV[2], 'token', '', 'late', '0')
+           'epoch', epoch, 'pos', ARGV[2], 'hist', b.hist, 'floor', kept[2] or '0', 'token', '', 'late', '0')
 if b.cap then
     redis.call('HSET', META, 'cap', b.cap)
 end

@@ -18,6 +18,8 @@
 --   out            how many users are outside; bs and bm: score and member of the boundary
 --   dense          1: the distinct scores are kept, too
 --   epoch, pos     the server that was master when the ranking was known to be complete, up to that position
+--   hist           the history of the ledger that its rows are of
+--   floor          a version: erased users up to it may have been forgotten; of no generation
 --   token, late    the refill under way: its number, and 1 while it lasts
 --   until, b:epoch when the builder's claim ends, and the master under which it began
 -- A read is given the names of the live generation only.
@@ -35,6 +37,11 @@ local function epoch_now()
         return nil
     end
     return string.match(info, 'master_replid:(%w+)')
+end
+
+-- Whether a lease lasts: no longer than it was given for, also if the clock of the server was set back since.
+local function lasts(ends, now, lease)
+    return ends ~= nil and ends > now and ends - now <= lease
 end
 
 local function now_ms()
@@ -96,13 +103,15 @@ end
 local function open(g)
     local p = g.name
     local fields = redis.call('HMGET', META, p .. 'id', p .. 'rev', p .. 'cap', p .. 'res', p .. 'out', p .. 'bs',
-                              p .. 'bm', p .. 'dense', 'late', 'epoch')
+                              p .. 'bm', p .. 'dense', 'late', 'epoch', p .. 'hist', 'floor')
     g.id, g.rev = fields[1], tonumber(fields[2] or '0')
     g.cap, g.res = tonumber(fields[3] or ''), tonumber(fields[4] or '0')
     g.out, g.bs, g.bm = tonumber(fields[5] or '0'), tonumber(fields[6] or ''), fields[7]
     g.dense = fields[8] == '1'
     g.late = p == '' and fields[9] == '1'
     g.epoch = fields[10] or ''
+    g.hist = fields[11] or ''
+    g.floor = tonumber(fields[12] or '0')
     g.changed = false
     g.parts = {}
     return g.id
@@ -135,7 +144,8 @@ local function give_up_building()
     local b = building
     redis.call('UNLINK', b.z, b.h, b.d, b.n)
     discard(redis.call('HGET', META, 'b:id'))
-    redis.call('HDEL', META, 'b:id', 'b:rev', 'b:cap', 'b:res', 'b:out', 'b:bs', 'b:bm', 'b:dense', 'b:epoch', 'until')
+    redis.call('HDEL', META, 'b:id', 'b:rev', 'b:cap', 'b:res', 'b:out', 'b:bs', 'b:bm', 'b:dense', 'b:hist', 'b:epoch',
+               'until', 'lease')
 end
 
 local function end_refill()
@@ -280,13 +290,25 @@ local function put(g, user, version, score, prefix, segments, old, old_prefix, o
     end
 end
 
--- Takes a row over if it is newer than what is held.
-local function take(g, row)
+-- Erased users up to this version may have been forgotten: whoever reads rows knows it, or is to read them again.
+local function raise_floor(floor)
+    if tonumber(floor) > tonumber(redis.call('HGET', META, 'floor') or '0') then
+        redis.call('HSET', META, 'floor', floor)
+    end
+end
+
+-- Takes a row over if it is newer than what is held. Gives whether it was refused: its user is not known, and whoever
+-- read it knew nothing above `floor`.
+local function take(g, row, floor)
     local user, version, score, prefix, segments = row[1], row[2], row[3], row[4], row[5]
     local old, held_version, old_prefix, old_segments = held_of(g, user)
+    if not old and version <= g.floor and floor < g.floor then
+        return true
+    end
     if version > held_version then
         put(g, user, version, score or nil, prefix, segments, old, old_prefix, old_segments)
     end
+    return false
 end
 
 -- Puts everybody from an offset on outside.

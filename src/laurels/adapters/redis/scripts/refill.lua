@@ -1,9 +1,15 @@
--- ARGV: the number of the refill, how many rows were wanted, the ledger's best rows, their times. See sorted_ranking.py.
+-- ARGV: the number of the refill, how many rows were wanted, the ledger's best rows, their times, the history that they are
+-- of, the floor that was known when they were read. See sorted_ranking.py.
 if not open(live) then
     return reply('cold')
 end
 local fields = redis.call('HMGET', META, 'late', 'token')
 if fields[1] ~= '1' or fields[2] ~= ARGV[1] then
+    return reply('gone')
+end
+if live.hist ~= ARGV[5] or tonumber(ARGV[6]) < live.floor then
+    -- They may be outdated: whoever needs them reads them again.
+    end_refill()
     return reply('gone')
 end
 local best = unpack_rows(ARGV[3], ARGV[4])

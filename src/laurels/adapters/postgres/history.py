@@ -1,0 +1,132 @@
+"""Which history this PostgreSQL is in, and whether it has lost data since somebody last looked.
+
+Data can be lost when a standby that lags behind is promoted (the timeline is another), when a dump is restored (the
+files are others) and when the disk is set back to an older state (marks are missing). Whoever notices first begins a
+new history. From then on no server can write with what it knew before, and no index can be followed on from there.
+"""
+
+import secrets
+from typing import NamedTuple
+
+import structlog
+
+from laurels.adapters.postgres.pool import Connection, PostgresPool
+from laurels.adapters.sql_files import load_queries
+from laurels.ports import AsOf, Position
+
+SQL = load_queries("laurels.adapters.postgres", "history.sql")
+
+log = structlog.get_logger()
+
+
+class PostgresHistory:
+    def __init__(self, pool: PostgresPool) -> None:
+        self._pool = pool
+        self.as_of = AsOf()
+        self._seen: tuple[int, str] | None = None
+
+    async def read(self) -> AsOf:
+        """See Ledger.read_as_of."""
+        found = await self._pool.read(lambda c: c.fetchrow(SQL["read_as_of"], *(self._seen or (None, None))))
+        assert found is not None, "there is always a mark"
+        history, is_the_same, floor, number, token = found
+        if not is_the_same:
+            history = await self._begin(str(history), self._seen)
+            self._seen = None
+        else:
+            self._seen = (number, token)
+        self.as_of = AsOf(str(history), int(floor))
+        self._pool.history = self.as_of.history
+        return self.as_of
+
+    async def _begin(self, ended: str, mark: tuple[int, str] | None) -> str:
+        """Begin a new history, unless somebody else just did. `mark`: one that should be there."""
+
+        async def begin(connection: Connection) -> str:
+            await connection.execute(SQL["lock_history"])
+            found = await connection.fetchrow(SQL["read_as_of"], *(mark or (None, None)))
+            assert found is not None, "there is always a mark"
+            if found["history"] != ended or found["is_the_same"]:
+                return str(found["history"])
+            history = secrets.token_hex(8)
+            await connection.execute(SQL["begin_history"], history)
+            await connection.execute(SQL["mark_now"])
+            log.warning(
+                "ledger_lost_data",
+                history=history,
+                reason="PostgreSQL was failed over or restored. What it lost is gone; rankings are built anew from it.",
+            )
+            return history
+
+        return await self._pool.write(begin, repeat=True, checked=False)
+
+    async def mark(self) -> None:
+        """See Ledger.mark."""
+
+        async def insert(connection: Connection) -> None:
+            await connection.execute(SQL["insert_mark"])
+            await connection.execute(SQL["forget_marks"])
+
+        await self._pool.write(insert, repeat=True)
+
+    async def position(self) -> Position:
+        as_of = self.as_of
+        at = str(await self._pool.read(lambda c: c.fetchval(SQL["position"])))
+        return Position(as_of.history, as_of.floor, at)
+
+    async def knows(self, position: Position) -> bool:
+        """See Ledger.knows."""
+        if position.history != self.as_of.history:
+            return False
+        snapshot = Snapshot.parse(position.at)
+        number, token = mark = snapshot.mark
+        found = await self._pool.read(lambda c: c.fetchrow(SQL["knows"], number, token, snapshot.next_id))
+        assert found is not None, "the statement has one row"
+        if not found["is_known"] and not found["is_old"]:
+            # Nobody noticed: all servers were stopped when it was restored.
+            await self._begin(position.history, mark)
+            await self.read()
+        return bool(found["is_known"])
+
+    async def warn(self) -> None:
+        """Log what this PostgreSQL is set up to lose."""
+        found = await self._pool.read(lambda c: c.fetchrow(SQL["durability"]))
+        assert found is not None, "the statement has one row"
+        if found["place"].endswith("?"):
+            log.warning(
+                "ledger_may_lose_unnoticed",
+                reason="This PostgreSQL does not tell its timeline: a failover to a lagging standby may go unnoticed. "
+                "Run `laurels rebuild` after each one, or allow pg_walfile_name and pg_current_wal_insert_lsn.",
+            )
+        if found["commits"] == "off":
+            log.warning(
+                "ledger_may_lose",
+                reason="synchronous_commit is off behind a pooler: a crash can lose the last acknowledged scores.",
+            )
+        if found["fsync"] == "off":
+            log.warning("ledger_may_lose", reason="fsync is off: a crash of its machine can lose or damage anything.")
+        if found["followers"] and not found["standbys"]:
+            log.warning(
+                "ledger_may_lose",
+                reason="Standbys follow asynchronously: a failover can lose the last acknowledged scores. "
+                "Set synchronous_standby_names to lose none.",
+            )
+
+
+class Snapshot(NamedTuple):
+    """What a position says: PostgreSQL's snapshot (xmin, xmax, what is unfinished in between), and the last mark."""
+
+    next_id: int
+    unfinished: list[int]
+    mark: tuple[int, str]
+
+    @classmethod
+    def parse(cls, at: str) -> "Snapshot":
+        snapshot, _, mark = at.partition(" ")
+        _, next_id, unfinished = snapshot.split(":")
+        number, _, token = mark.partition(".")
+        return cls(
+            int(next_id),
+            [int(each) for each in unfinished.split(",") if each],
+            (int(number), token),
+        )

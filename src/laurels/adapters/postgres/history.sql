@@ -1,0 +1,54 @@
+-- Statements about the history that the ledger is in.
+
+-- name: read_as_of
+-- $1, $2: the last mark that the caller has seen, and what stood there.
+SELECT (SELECT value FROM facts WHERE name = 'history') AS history,
+       ledger_place() IS NOT DISTINCT FROM (SELECT value FROM facts WHERE name = 'place')
+       AND ledger_system() IS NOT DISTINCT FROM (SELECT value FROM facts WHERE name = 'system')
+       AND ($1::bigint IS NULL OR EXISTS (SELECT FROM marks WHERE n = $1 AND token = $2)) AS is_the_same,
+       coalesce((SELECT value::bigint FROM facts WHERE name = 'forgotten_version'), 0) AS floor,
+       m.n, m.token
+FROM (SELECT n, token FROM marks ORDER BY n DESC LIMIT 1) AS m;
+
+-- name: begin_history
+-- Numbers that were given in what is lost must not be given again: outside they name what nobody remembers here.
+WITH put AS (
+    INSERT INTO facts (name, value) VALUES ('history', $1), ('place', ledger_place()), ('system', ledger_system())
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value
+)
+SELECT setval('versions', nextval('versions') + 10000000000), setval('event_seqs', nextval('event_seqs') + 1000000000),
+       setval(pg_get_serial_sequence('periods', 'id'), nextval(pg_get_serial_sequence('periods', 'id')) + 1000000),
+       setval(pg_get_serial_sequence('acts', 'id'), nextval(pg_get_serial_sequence('acts', 'id')) + 1000000),
+       setval(pg_get_serial_sequence('outbox', 'id'), nextval(pg_get_serial_sequence('outbox', 'id')) + 1000000),
+       setval(pg_get_serial_sequence('marks', 'n'), nextval(pg_get_serial_sequence('marks', 'n')) + 1000000),
+       setval(pg_get_serial_sequence('boards', 'id'), nextval(pg_get_serial_sequence('boards', 'id')) + 10000);
+
+-- name: insert_mark
+-- Not more than one a second, whoever asks.
+INSERT INTO marks (token) SELECT substr(replace(gen_random_uuid()::text, '-', ''), 1, 16)
+WHERE NOT EXISTS (SELECT FROM marks WHERE n = (SELECT max(n) FROM marks)
+                  AND made_at BETWEEN clock_timestamp() - interval '1 second' AND clock_timestamp());
+
+-- name: forget_marks
+DELETE FROM marks WHERE n < (SELECT max(n) FROM marks) - 100000;
+
+-- name: mark_now
+INSERT INTO marks DEFAULT VALUES;
+
+-- name: position
+SELECT pg_current_snapshot()::text || ' ' || m.n || '.' || m.token FROM (SELECT n, token FROM marks ORDER BY n DESC LIMIT 1) AS m;
+
+-- name: knows
+-- Whether a mark is there and the transactions of its time are over, and whether it is too old to tell.
+SELECT EXISTS (SELECT FROM marks WHERE n = $1 AND token = $2)
+       AND $3::bigint <= pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS is_known,
+       $1::bigint < (SELECT min(n) FROM marks) AS is_old;
+
+-- name: lock_history
+SELECT pg_advisory_xact_lock(7236458138);
+
+-- name: durability
+SELECT current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS commits,
+       current_setting('synchronous_standby_names') AS standbys,
+       (SELECT count(*) FROM pg_stat_replication WHERE coalesce(application_name, '') <> 'pg_basebackup') AS followers,
+       ledger_place() AS place;

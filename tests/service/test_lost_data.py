@@ -1,0 +1,363 @@
+"""Stores that come back with less than they had. What is lost is lost. Every server shows what is left, and nothing
+that is acknowledged afterwards goes astray.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from laurels.adapters.http_sender import HttpSender
+from laurels.adapters.postgres import PostgresLedger
+from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
+from laurels.adapters.system_clock import SystemClock
+from laurels.core.board import Board, RankStyle
+from laurels.core.scores import Rule
+from laurels.errors import LaurelsError, NotFound, Unavailable
+from laurels.ports import AsOf, Recorded, Row
+from laurels.service.laurels import Laurels
+from laurels.service.reads import Selection
+from laurels.service.submit import Accepted, Submission
+from support.replicas import DiskSnapshot, PostgresPair, RedisSnapshot
+from support.services import DEFAULTS, differences
+from support.stores import PostgresServer, RedisServer, shared_redis, temporary_folder
+from support.waiting import until_async
+
+Stores = tuple[PostgresServer, RedisServer]
+
+
+@pytest.fixture
+def pair() -> Iterator[PostgresPair]:
+    with temporary_folder() as folder, PostgresPair(folder) as both:
+        yield both
+
+
+@pytest.fixture
+def stores() -> Iterator[Stores]:
+    with (
+        temporary_folder() as folder,
+        RedisServer(folder / "redis") as redis,
+        PostgresServer(folder / "postgres") as postgres,
+    ):
+        yield postgres, redis
+
+
+@contextlib.asynccontextmanager
+async def serving(url: str, redis: RedisServer | None = None, **settings: Any) -> AsyncIterator[Laurels]:
+    connection = RedisConnection(parse_redis_url((redis or shared_redis()).url), timeout_ms=10_000)
+    clock = SystemClock()
+    settings = {"sender": HttpSender()} | DEFAULTS | {"repair_interval_ms": 300} | settings
+    ledger = PostgresLedger(url, clock, max_connections=4)
+    laurels = Laurels(ledger, RedisIndex(connection), RedisFeed(connection), clock, **settings)
+    try:
+        await laurels.open()
+        await laurels.load()
+        yield laurels
+    finally:
+        await laurels.close()
+
+
+async def make(laurels: Laurels, uuid: str, **fields: Any) -> Board:
+    definition = {"rule": Rule.INCREMENT} | fields
+    return await laurels.boards.create(
+        Board(id=0, uuid=uuid, pod_id="default", name=uuid, created_at=0, **definition), None
+    )
+
+
+def board_of(laurels: Laurels, uuid: str) -> Board:
+    return next(board for board in laurels.boards.all() if board.uuid == uuid)
+
+
+async def insist(work: Callable[[], Awaitable[Accepted]]) -> Accepted:
+    """As clients do while a ledger is failed over."""
+    while True:
+        try:
+            return await work()
+        except Unavailable:
+            await asyncio.sleep(0.05)
+
+
+async def submit(laurels: Laurels, uuid: str, user: str, score: float, event_id: str) -> Accepted:
+    return await insist(
+        lambda: laurels.submissions.submit(board_of(laurels, uuid), Submission(user, score, event_id=event_id))
+    )
+
+
+async def top(laurels: Laurels, uuid: str) -> tuple[dict[str, float], bool]:
+    shown = await laurels.reads.top(board_of(laurels, uuid), Selection(), 0, 100)
+    return {place.user_id: place.score for place in shown.value.places}, shown.degraded
+
+
+async def await_top(laurels: Laurels, uuid: str, wanted: dict[str, float]) -> None:
+    """From the index, and right."""
+
+    async def is_shown() -> bool:
+        with contextlib.suppress(Unavailable):
+            return await top(laurels, uuid) == (wanted, False)
+        return False
+
+    await until_async(is_shown, f"{wanted} on {uuid}")
+
+
+def test_a_lost_revision_of_a_board_keeps_nobody_from_writing(pair: PostgresPair) -> None:
+    async def run() -> None:
+        async with serving(pair.url()) as one, serving(pair.url()) as two:
+            await make(one, "changed")
+            await make(one, "other")
+            await asyncio.to_thread(pair.catch_up)
+            await until_async(lambda: _sees(two, "other"), "the boards")
+            pair.cut()
+            await one.boards.change(board_of(one, "changed"), {"metadata": {"lost": True}})
+            await until_async(lambda: _has_metadata(two, "changed"), "the change")
+            await asyncio.to_thread(pair.fail_over)
+            # In the same batches, on both servers, and none is refused because of another board.
+            for laurels in (one, two):
+                name = "one" if laurels is one else "two"
+                await asyncio.gather(
+                    *(
+                        submit(laurels, uuid, f"{name}-{n}", 1, f"{name}-{n}")
+                        for n in range(20)
+                        for uuid in ("changed", "other")
+                    )
+                )
+            for laurels in (one, two):
+                assert board_of(laurels, "changed").metadata is None
+                for uuid in ("changed", "other"):
+                    await await_top(laurels, uuid, {f"{name}-{n}": 1.0 for name in ("one", "two") for n in range(20)})
+            assert await differences(one) == []
+
+    async def _sees(laurels: Laurels, uuid: str) -> bool:
+        return any(board.uuid == uuid for board in laurels.boards.all())
+
+    async def _has_metadata(laurels: Laurels, uuid: str) -> bool:
+        return board_of(laurels, uuid).metadata is not None
+
+    asyncio.run(run())
+
+
+def test_a_board_that_was_lost_takes_no_scores_and_can_be_made_again(pair: PostgresPair) -> None:
+    async def run() -> None:
+        async with serving(pair.url()) as laurels:
+            await make(laurels, "kept")
+            await asyncio.to_thread(pair.catch_up)
+            pair.cut()
+            lost = await make(laurels, "lost")
+            assert (await submit(laurels, "lost", "ada", 1, "e1")).outcome is Recorded.ACCEPTED
+            await asyncio.to_thread(pair.fail_over)
+            # What still has it in its hands can't write to it: an acknowledged score counts.
+            with pytest.raises(NotFound):
+                await insist(lambda: laurels.submissions.submit(lost, Submission("ada", 1, event_id="e2")))
+            assert await laurels._ledger.count_events(lost.id) == 0
+            with pytest.raises(StopIteration):
+                board_of(laurels, "lost")
+            again = await make(laurels, "lost")
+            # Numbers that were given before the loss are not given again.
+            assert again.id > lost.id
+            assert {period.id for period in again.periods}.isdisjoint({period.id for period in lost.periods})
+            await submit(laurels, "lost", "bob", 2, "e3")
+            await await_top(laurels, "lost", {"bob": 2.0})
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_scores_that_were_lost_are_not_shown_and_do_not_beat_new_ones(pair: PostgresPair) -> None:
+    async def run() -> None:
+        async with serving(pair.url()) as one, serving(pair.url()) as two:
+            await make(one, "b")
+            await submit(one, "b", "ada", 5, "kept")
+            await asyncio.to_thread(pair.catch_up)
+            await until_async(lambda: _shows_both(two), "the board")
+            before = one._ledger.as_of
+            pair.cut()
+            for number in range(200):
+                await submit(one, "b", "ada", 25, f"lost-{number}")
+            await submit(one, "b", "bob", 10, "lost-bob")
+            await await_top(two, "b", {"ada": 5005.0, "bob": 10.0})
+            lost = (await one._ledger.rows_of_user([board_of(one, "b").periods[0].id], "bob"))[0]
+            await asyncio.to_thread(pair.fail_over)
+            accepted = await submit(one, "b", "ada", 2, "after")
+            assert accepted.score == 7.0
+            for laurels in (one, two):
+                await await_top(laurels, "b", {"ada": 7.0})
+            # A server that was frozen all the time, and goes on now, can't bring it back.
+            assert await _apply_late(one, lost, before) == ({"ada": 7.0}, False)
+            # Repeated by its client, it counts again.
+            assert (await submit(two, "b", "bob", 10, "lost-bob")).outcome is Recorded.ACCEPTED
+            await await_top(one, "b", {"ada": 7.0, "bob": 10.0})
+            assert await differences(one) == []
+
+    async def _shows_both(laurels: Laurels) -> bool:
+        return any(board.uuid == "b" for board in laurels.boards.all())
+
+    async def _apply_late(laurels: Laurels, row: Row, as_of: AsOf) -> tuple[dict[str, float], bool]:
+        ranking = board_of(laurels, "b").ranking(row.period_id)
+        assert (await laurels._index.apply(ranking, [row], RankStyle.ORDINAL, as_of=as_of)).refused
+        return await top(laurels, "b")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("stopped", [True, False], ids=["while nobody runs", "under running servers"])
+def test_a_disk_that_is_set_back_is_noticed(stores: Stores, stopped: bool) -> None:
+    """The same server, files and timeline: only the marks tell."""
+
+    async def run(postgres: PostgresServer, redis: RedisServer) -> None:
+        async with serving(postgres.url(), redis) as laurels:
+            await make(laurels, "b")
+            await submit(laurels, "b", "ada", 5, "kept")
+            await await_top(laurels, "b", {"ada": 5.0})
+            snapshot = await asyncio.to_thread(DiskSnapshot, postgres)
+            history = laurels._ledger.as_of.history
+            await submit(laurels, "b", "bob", 10, "lost")
+            await asyncio.gather(*(submit(laurels, "b", "ada", 100, f"lost-{n}") for n in range(20)))
+            await await_top(laurels, "b", {"ada": 2005.0, "bob": 10.0})
+            marked = await laurels._ledger.position()
+            await until_async(lambda: _moved_on(laurels, marked.at), "another mark")
+            if not stopped:
+                await asyncio.to_thread(snapshot.restore)
+                await check(laurels, history)
+        if stopped:
+            await asyncio.to_thread(snapshot.restore)
+            # More transactions than were lost: their numbers say nothing any more.
+            for _ in range(60):
+                postgres.sql("SELECT pg_current_xact_id()")
+            async with serving(postgres.url(), redis) as laurels:
+                await check(laurels, history)
+
+    async def check(laurels: Laurels, history: str) -> None:
+        await submit(laurels, "b", "ada", 2, "after")
+        await await_top(laurels, "b", {"ada": 7.0})
+        assert laurels._ledger.as_of.history != history
+        assert await differences(laurels) == []
+
+    async def _moved_on(laurels: Laurels, at: str) -> bool:
+        await laurels._healer.pass_once()
+        return (await laurels._ledger.position()).at.split()[1] != at.split()[1]
+
+    asyncio.run(run(*stores))
+
+
+def test_a_dump_that_is_restored_elsewhere_is_another_history() -> None:
+    async def run(postgres: PostgresServer) -> None:
+        url = postgres.new_database("first")
+        async with serving(url) as laurels:
+            await make(laurels, "b")
+            await submit(laurels, "b", "ada", 5, "e")
+            history = laurels._ledger.as_of.history
+            sender = await laurels._ledger.sender()
+        postgres.new_database("second")
+        postgres.dump("first", "second")
+        async with serving(postgres.url("second")) as copy:
+            assert copy._ledger.as_of.history != history
+            assert await copy._ledger.sender() == sender
+            await submit(copy, "b", "ada", 1, "f")
+            await await_top(copy, "b", {"ada": 6.0})
+            assert await differences(copy) == []
+
+    with temporary_folder() as folder, PostgresServer(folder) as postgres:
+        asyncio.run(run(postgres))
+
+
+def test_an_erased_user_stays_erased_when_an_old_snapshot_of_redis_comes_back(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laurels.service.erasure.SWEEP_AFTER_US", -1)
+
+    async def run(postgres: PostgresServer, redis: RedisServer) -> None:
+        async with serving(postgres.url(), redis) as laurels:
+            await make(laurels, "b")
+            for user in ("ada", "bob"):
+                await submit(laurels, "b", user, 5, user)
+            await await_top(laurels, "b", {"ada": 5.0, "bob": 5.0})
+            snapshot = await asyncio.to_thread(RedisSnapshot, redis)
+            as_of = laurels._ledger.as_of
+            (old,) = await laurels._ledger.rows_of_user([board_of(laurels, "b").periods[0].id], "ada")
+            caller = laurels.access.authenticate("admin")
+            await laurels.erasures.erase(caller, "default", "ada", None, None)
+            assert await laurels.erasures.sweep() == 1
+            # A server that was frozen since before the erasure applies what it has.
+            ranking = board_of(laurels, "b").ranking(old.period_id)
+            assert (await laurels._index.apply(ranking, [old], RankStyle.ORDINAL, as_of=as_of)).refused
+            await await_top(laurels, "b", {"bob": 5.0})
+            await asyncio.to_thread(snapshot.restore)
+            await await_top(laurels, "b", {"bob": 5.0})
+            # And so it does when the ranking was lost and built anew since.
+            await laurels._index.drop(ranking)
+            await await_top(laurels, "b", {"bob": 5.0})
+            assert (await laurels._index.apply(ranking, [old], RankStyle.ORDINAL, as_of=as_of)).refused
+            await await_top(laurels, "b", {"bob": 5.0})
+            # Whoever comes back by their own will is new.
+            await submit(laurels, "b", "ada", 1, "new")
+            await await_top(laurels, "b", {"bob": 5.0, "ada": 1.0})
+            assert await differences(laurels) == []
+
+    asyncio.run(run(*stores))
+
+
+def test_rankings_that_nobody_owns_are_dropped(stores: Stores) -> None:
+    """Of periods that were swept before Redis came back from an older snapshot."""
+
+    async def run(postgres: PostgresServer, redis: RedisServer) -> None:
+        async with serving(postgres.url(), redis) as laurels:
+            board = await make(laurels, "b", segments=("global", "region"))
+            insist_region = Submission("ada", 5, event_id="e", region="eu")
+            await insist(lambda: laurels.submissions.submit(board, insist_region))
+            await await_top(laurels, "b", {"ada": 5.0})
+            (period,) = board.periods
+            snapshot = await asyncio.to_thread(RedisSnapshot, redis)
+            await laurels._ledger._pool.write(  # type: ignore[attr-defined]
+                lambda c: c.execute("UPDATE periods SET state = 'frozen', swept = true WHERE id = $1", period.id),
+                repeat=True,
+            )
+            await laurels._index.drop(board.ranking(period.id))
+            await asyncio.to_thread(snapshot.restore)
+
+            def keys() -> list[bytes]:
+                return [key for key in redis.call("KEYS", "*") if f"/{period.id}}}".encode() in key]
+
+            assert len(keys()) > 2
+            await asyncio.sleep(0.5)
+            runs = await laurels_trim(laurels)
+            assert runs["dropped"] == 1
+            assert keys() == []
+            # The others are as they were.
+            assert await laurels_trim(laurels) == {"trimmed": 0, "dropped": 0}
+
+    async def laurels_trim(laurels: Laurels) -> dict[str, Any]:
+        (trim,) = [job for job in laurels.jobs._jobs if job.name == "trim"]
+        with contextlib.suppress(LaurelsError):
+            return await trim.run()
+        raise AssertionError("Redis is away")
+
+    asyncio.run(run(*stores))
+
+
+def test_claims_end_when_the_clock_of_redis_is_set_back(stores: Stores) -> None:
+    """As seen from a clock that was set back, a claim lies far ahead."""
+
+    async def run(postgres: PostgresServer, redis: RedisServer) -> None:
+        async with serving(postgres.url(), redis, repair_interval_ms=600_000) as laurels:
+            board = await make(laurels, "b")
+            await submit(laurels, "b", "ada", 5, "e")
+            index = laurels._index
+            assert isinstance(index, RedisIndex)
+            assert await index.claim("task", 60)
+            assert not await index.claim("task", 60)
+            (key,) = redis.call("KEYS", "*claim:task")
+            in_an_hour = redis.call("TIME")[0] * 1000 + 3_600_000
+            redis.call("SET", key, in_an_hour)
+            assert await index.claim("task", 60)
+            # The same for whoever builds a ranking.
+            ranking = board.ranking(board.periods[0].id)
+            history = laurels._ledger.as_of.history
+            await index._run(ranking, "begin_build", "dead", 60_000, "", 0, "any", history, 0)
+            with pytest.raises(Unavailable):
+                await laurels._healer.build(board, ranking)
+            redis.call("HSET", index._keys_of(ranking).names[0], "until", in_an_hour)
+            await laurels._healer.build(board, ranking)
+            await await_top(laurels, "b", {"ada": 5.0})
+
+    asyncio.run(run(*stores))
