@@ -1,12 +1,13 @@
 """Writes that PostgreSQL could not take are kept on the disk, answered 202, and counted once when it is back."""
 
+import json
 import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from support.running import ADMIN_KEY, laurels
+from support.running import ADMIN_KEY, RunningServer, laurels
 from support.shared import Deployment, deployed
 from support.waiting import until, until_equal
 
@@ -71,3 +72,46 @@ def test_of_two_with_one_id_the_first_stays(deployment: Deployment) -> None:
         wait_for_score(client, "ada", 8)
         events = client.get(BOARD + "/events").json()["events"]
         assert [(event["eventId"], event["score"]) for event in events] == [("same", 1), ("other", 7)]
+
+
+def test_what_can_t_be_replayed_is_put_aside_and_keeps_nobody_else(deployment: Deployment) -> None:
+    """Its board is gone with a PostgreSQL that was restored."""
+    (server,) = deployment.servers
+    with server.client() as client:
+        gone = {"UUID": "gone", "podId": "default", "name": "Gone"}
+        assert client.post("/api/v1/leaderboards", json=gone).status_code == 201
+        deployment.postgres.kill()
+        for number in range(3):
+            for board in ("gone", "default"):
+                body = {"score": number + 1, "eventId": f"{board}-{number}"}
+                answer = client.put(f"/api/v1/leaderboards/{board}/users/ada", json=body)
+                assert answer.status_code == 202, answer.text
+        server.kill()
+        deployment.postgres.start()
+        statements = ["DELETE FROM periods WHERE board_id = (SELECT id FROM boards WHERE uuid = 'gone')"]
+        statements.append("DELETE FROM boards WHERE uuid = 'gone'")
+        for statement in statements:
+            deployment.postgres.sql(statement)
+        server.start()
+        wait_for_score(client, "ada", 6)
+        until(lambda: "laurels_spool_events 0.0" in client.get("/metrics").text, "an empty spool")
+        spool = client.get("/api/v1/spool").json()
+        assert spool["waiting"] == 0
+        assert [(each["eventId"], each["code"], each["userId"]) for each in spool["putAside"]] == [
+            (f"gone-{number}", "board_not_found", "ada") for number in range(3)
+        ]
+        # It is still known, and told, after a restart.
+        server.restart_with()
+        assert "laurels_spool_events_put_aside 3.0" in client.get("/metrics").text
+        listed = laurels("spool", "list", "--json", data_dir=server.data_dir, url=server.url, key=ADMIN_KEY)
+        assert [each["eventId"] for each in json.loads(listed.stdout)] == [f"gone-{number}" for number in range(3)]
+        replayed = laurels("spool", "replay", data_dir=server.data_dir, url=server.url, key=ADMIN_KEY)
+        assert (replayed.returncode, replayed.stdout) == (0, "Events that are tried again: 3.\n")
+        # The board is as gone as it was.
+        until(lambda: len(client.get("/api/v1/spool").json()["putAside"]) == 3, "the same three")
+
+
+def test_a_server_without_a_spool_says_so(server: RunningServer) -> None:
+    with server.client() as client:
+        answer = client.get("/api/v1/spool")
+        assert (answer.status_code, answer.json()["code"]) == (409, "spool_off")

@@ -12,7 +12,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -91,9 +91,17 @@ def await_boards(servers: Sequence[RunningServer], uuids: Sequence[str]) -> None
 
 
 class Traffic:
-    def __init__(self, servers: Sequence[RunningServer], seed: int, writers: int = 4, readers: int = 3) -> None:
+    def __init__(
+        self, servers: Sequence[RunningServer], seed: int, writers: int = 4, readers: int = 3, *, moderated: bool = True
+    ) -> None:
         self.servers = servers
-        self.boards = make_boards()
+        self.boards = [board for board in make_boards() if moderated or not board.judged]
+        # What is acknowledged now may be lost: nobody may count on it.
+        self.losing = False
+        # How often something was lost: an answer from before says nothing of what is shown after.
+        self.losses = 0
+        # event id → (board, user, score)
+        self.sent: dict[str, tuple[str, str, float]] = {}
         self.lock = threading.Lock()
         # event id → (board, user, score, time in µs)
         self.acknowledged: dict[str, tuple[str, str, float, int]] = {}
@@ -107,7 +115,7 @@ class Traffic:
         self.stopping = threading.Event()
         self.moderator = Moderator(self, "moderator", seed * 100 + 99)
         self._threads = [
-            self.moderator,
+            *([self.moderator] if moderated else []),
             *(Writer(self, f"writer-{number}", seed * 100 + number) for number in range(writers)),
             *(Reader(self, f"reader-{number}", seed * 100 + 50 + number) for number in range(readers)),
         ]
@@ -121,6 +129,19 @@ class Traffic:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
+
+    def lose(self, keys: Collection[str]) -> None:
+        """These events were acknowledged and are gone: from now on nobody may be shown what they added."""
+        self.losses += 1
+        for key in keys:
+            del self.acknowledged[key]
+            del self.sent[key]
+            self.stored.discard(key)
+        for board in self.boards:
+            board.sent = dict.fromkeys(USERS, Tally())
+            for uuid, user, score in self.sent.values():
+                if uuid == board.uuid:
+                    board.sent[user] = board.sent[user].plus(score)
 
     def stop(self) -> None:
         self.stopping.set()
@@ -172,6 +193,7 @@ class Writer(_Client):
         with self.traffic.lock:
             for event in events:
                 board.sent[event["userId"]] = board.sent[event["userId"]].plus(event["score"])
+                self.traffic.sent[event["eventId"]] = (board.uuid, event["userId"], event["score"])
         self._send_until_answered(board, events)
         time.sleep(0.004)
 
@@ -210,7 +232,7 @@ class Writer(_Client):
                 self.traffic.spooled += result["status"] == "spooled"
                 if result["status"] != "spooled":
                     self.traffic.stored.add(key)
-                if result["rankState"] in {"ranked", "outside_capacity"}:
+                if result["rankState"] in {"ranked", "outside_capacity"} and not self.traffic.losing:
                     board.ranked[event["userId"]] = board.ranked[event["userId"]].plus(event["score"])
 
 
@@ -219,6 +241,7 @@ class Reader(_Client):
         board = self.rng.choice(self.traffic.boards)
         with self.traffic.lock:
             ranked = dict(board.ranked)
+            losses = self.traffic.losses
         user = self.rng.choice(USERS)
         path = self.rng.choice(["top?limit=20", "top?limit=20", f"users/{user}/around", f"users/{user}/rank"])
         if board.segmented and path.startswith("top") and self.rng.random() < 0.7:
@@ -228,6 +251,8 @@ class Reader(_Client):
             return
         with self.traffic.lock:
             sent = dict(board.sent)
+            if self.traffic.losing or self.traffic.losses != losses:
+                return
         self.traffic.reads += 1
         self.traffic.degraded_reads += "Laurels-Degraded" in response.headers
         if response.status_code == 200:

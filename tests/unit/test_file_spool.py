@@ -4,9 +4,12 @@ import asyncio
 import errno
 import os
 import random
+import struct
 import subprocess
 import sys
+import zlib
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
@@ -193,3 +196,111 @@ def test_a_folder_that_can_t_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match="can't be the spool"):
         asyncio.run(opened(tmp_path / "file"))
+
+
+def test_a_folder_that_can_t_be_synced_refuses_and_loses_nothing(tmp_path: Path) -> None:
+    """No file descriptor was free, once, when a new segment was begun."""
+
+    async def run() -> None:
+        spool = await opened(tmp_path)
+        for number in range(10):
+            await spool.append([b"item %d" % number])
+        no_more = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        with (
+            patch.object(spool_lane, "SEGMENT_BYTES", 1),
+            patch.object(spool_lane, "sync_folder", side_effect=no_more),
+            pytest.raises(Unavailable, match="Too many open files"),
+        ):
+            await spool.append([b"refused"])
+        for number in range(10, 20):
+            await spool.append([b"item %d" % number])
+        wanted = [b"item %d" % number for number in range(20)]
+        assert await spool.peek(100) == wanted
+        await spool.close()
+        again = await opened(tmp_path)
+        assert (again.waiting, await again.peek(100)) == (20, wanted)
+        await again.close()
+
+    asyncio.run(run())
+
+
+def damage(folder: Path, place: int, numbers: Iterable[int]) -> None:
+    """Change a byte of some of ten records that are equally long."""
+    (segment,) = folder.glob("ledger/lane-*/*.log")
+    record = segment.stat().st_size // 10
+    with segment.open("r+b") as stream:
+        for number in numbers:
+            stream.seek(number * record + place)
+            stream.write(b"\xff")
+
+
+@pytest.mark.parametrize("where", ["length", "item", "magic", "all items"])
+@pytest.mark.parametrize("reopened", [True, False])
+def test_no_more_is_lost_than_a_record_that_is_damaged(tmp_path: Path, where: str, reopened: bool) -> None:
+    async def run() -> None:
+        spool = await opened(tmp_path)
+        for number in range(10):
+            await spool.append([b"item %d" % number])
+        if reopened:
+            await spool.close()
+        damage(tmp_path, {"magic": 1, "length": 5}.get(where, 13), range(10) if where == "all items" else [4])
+        if reopened:
+            spool = await opened(tmp_path)
+        left = [] if where == "all items" else [number for number in range(10) if number != 4]
+        seen: list[bytes] = []
+        # Whoever looks again and again comes to an end.
+        for _ in range(20):
+            some = await spool.peek(3)
+            seen += some
+            await spool.drop(len(some))
+        assert seen == [b"item %d" % number for number in left]
+        assert (spool.waiting, await spool.peek(3)) == (0, [])
+        # What is damaged as a whole may also never have been written.
+        assert spool.damaged == 10 - len(left) or (reopened and where == "all items")
+        await spool.append([b"after"])
+        assert await spool.peek(3) == [b"after"]
+        await spool.close()
+
+    asyncio.run(run())
+
+
+def test_records_of_an_older_version_are_read(tmp_path: Path) -> None:
+    lane = tmp_path / "ledger" / "lane-000"
+    lane.mkdir(parents=True)
+    items = [b"first", b"second"]
+    (lane / "00000001.log").write_bytes(b"".join(struct.pack(">II", len(i), zlib.crc32(i)) + i for i in items))
+
+    async def run() -> None:
+        spool = await opened(tmp_path)
+        await spool.append([b"third"])
+        assert await spool.peek(10) == [*items, b"third"]
+        await spool.close()
+
+    asyncio.run(run())
+
+
+def test_what_is_put_aside_is_seen_by_all_and_waits_again_when_asked(tmp_path: Path) -> None:
+    async def run() -> None:
+        first, second = await opened(tmp_path), await opened(tmp_path)
+        await second.append([b"a", b"b", b"c"])
+        assert await second.peek(2) == [b"a", b"b"]
+        await second.set_aside([b"a"])
+        await second.drop(2)
+        assert (second.waiting, second.put_aside, await first.aside()) == (1, 1, [b"a"])
+        # Nobody asked.
+        await second.replay_aside()
+        assert second.put_aside == 1
+        await first.ask_replay()
+        await first.replay_aside()
+        await second.replay_aside()
+        assert (second.waiting, second.put_aside, await first.aside()) == (2, 0, [])
+        assert await second.peek(9) == [b"c", b"a"]
+        await second.set_aside([b"d"])
+        await second.close()
+        await first.close()
+        # It outlasts the process.
+        third = await opened(tmp_path)
+        assert (third.put_aside, await third.aside()) == (1, [b"d"])
+        await third.close()
+
+    asyncio.run(run())

@@ -27,7 +27,8 @@ class PostgresHistory:
 
     async def read(self) -> AsOf:
         """See Ledger.read_as_of."""
-        found = await self._pool.read(lambda c: c.fetchrow(SQL["read_as_of"], *(self._seen or (None, None))))
+        asked = (*(self._seen or (None, None)), self.as_of.history)
+        found = await self._pool.read(lambda c: c.fetchrow(SQL["read_as_of"], *asked))
         assert found is not None, "there is always a mark"
         history, is_the_same, floor, number, token = found
         if not is_the_same:
@@ -44,7 +45,7 @@ class PostgresHistory:
 
         async def begin(connection: Connection) -> str:
             await connection.execute(SQL["lock_history"])
-            found = await connection.fetchrow(SQL["read_as_of"], *(mark or (None, None)))
+            found = await connection.fetchrow(SQL["read_as_of"], *(mark or (None, None)), ended)
             assert found is not None, "there is always a mark"
             if found["history"] != ended or found["is_the_same"]:
                 return str(found["history"])

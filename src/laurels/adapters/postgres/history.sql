@@ -1,14 +1,15 @@
 -- Statements about the history that the ledger is in.
 
 -- name: read_as_of
--- $1, $2: the last mark that the caller has seen, and what stood there.
-SELECT (SELECT value FROM facts WHERE name = 'history') AS history,
+-- $1, $2: the last mark that the caller has seen, and what stood there; $3: the history in which that was.
+SELECT h.value AS history,
        ledger_place() IS NOT DISTINCT FROM (SELECT value FROM facts WHERE name = 'place')
        AND ledger_system() IS NOT DISTINCT FROM (SELECT value FROM facts WHERE name = 'system')
-       AND ($1::bigint IS NULL OR EXISTS (SELECT FROM marks WHERE n = $1 AND token = $2)) AS is_the_same,
+       AND ($1::bigint IS NULL OR h.value <> $3 OR $1 < (SELECT min(n) FROM marks)
+            OR EXISTS (SELECT FROM marks WHERE n = $1 AND token = $2)) AS is_the_same,
        coalesce((SELECT value::bigint FROM facts WHERE name = 'forgotten_version'), 0) AS floor,
        m.n, m.token
-FROM (SELECT n, token FROM marks ORDER BY n DESC LIMIT 1) AS m;
+FROM facts h, (SELECT n, token FROM marks ORDER BY n DESC LIMIT 1) AS m WHERE h.name = 'history';
 
 -- name: begin_history
 -- Numbers that were given in what is lost must not be given again: outside they name what nobody remembers here.

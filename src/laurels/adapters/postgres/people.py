@@ -242,7 +242,6 @@ async def _erase(connection: Connection, pod_id: str, user_id: str, stand_in: st
         return read_rows(await connection.fetch(SQL["open_rows"], pod_id, 0, user_id))
     await connection.execute(SQL["end_act"], act.at, act_id)
     await connection.execute(SQL["put_erased"], pod_id, digest_of(pod_id, user_id), act.at, user_id)
-    await connection.execute(SQL["erase_voided"], pod_id, user_id)
     voided = await connection.fetchval(SQL["erase_events"], pod_id, user_id, stand_in, act_id)
     await connection.execute(SQL["count_act"], voided, act_id)
     for statement in ("finals", "grants", "acts"):

@@ -106,8 +106,9 @@ WHERE seq > $1 AND seq <= $2 AND board_id = $3 AND metadata IS NOT NULL AND rece
 SELECT coalesce(max(seq), 0) FROM events;
 
 -- name: voided_by
+-- What was of a user who was erased since stays void.
 SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped FROM events
-WHERE voided_by = $1 LIMIT $2;
+WHERE voided_by = $1 AND NOT EXISTS (SELECT FROM acts a WHERE a.user_id = events.user_id AND a.kind = 'erase') LIMIT $2;
 
 -- name: users_of_events
 SELECT DISTINCT user_id FROM events WHERE board_id = $1 AND seq = ANY ($2::bigint[]);
@@ -136,13 +137,9 @@ SELECT done_at IS NOT NULL FROM acts WHERE id = $1 FOR SHARE;
 INSERT INTO erased (pod_id, digest, at, user_id) VALUES ($1, $2, $3, $4)
 ON CONFLICT (pod_id, digest) DO UPDATE SET at = excluded.at, user_id = excluded.user_id;
 
--- name: erase_voided
--- What did not count is not needed for anybody's ranks.
-DELETE FROM events WHERE user_id = $2 AND board_id IN (SELECT id FROM boards WHERE pod_id = $1) AND voided_by IS NOT NULL;
-
 -- name: erase_events
 WITH erased AS (
-    UPDATE events SET user_id = $3, metadata = NULL, voided_by = $4
+    UPDATE events SET user_id = $3, metadata = NULL, voided_by = coalesce(voided_by, $4)
     WHERE user_id = $2 AND board_id IN (SELECT id FROM boards WHERE pod_id = $1) RETURNING 1
 ) SELECT count(*) FROM erased;
 

@@ -242,7 +242,6 @@ def _erase(connection: sqlite3.Connection, pod_id: str, user_id: str, stand_in: 
         "unnamed": spelled_user(stand_in),
     }
     connection.execute(SQL["put_erased"], (pod_id, digest_of(pod_id, user_id), act.at, user_id))
-    connection.execute(SQL["erase_voided"], names)
     voided = connection.execute(SQL["erase_events"], names).rowcount
     connection.execute(SCORES["count_act"], (voided, act_id))
     for statement in ("finals", "grants", "acts", "messages", "bases", "unswept", "profile", "hides"):

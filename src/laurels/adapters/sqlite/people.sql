@@ -70,8 +70,9 @@ WHERE seq > ? AND seq <= ? AND +board_id = ? AND metadata IS NOT NULL AND receiv
 SELECT coalesce(max(seq), 0) FROM events;
 
 -- name: voided_by
+-- What was of a user who was erased since stays void.
 SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL, metadata, stamped FROM events
-WHERE voided_by = ? LIMIT ?;
+WHERE voided_by = ? AND NOT EXISTS (SELECT 1 FROM acts a WHERE a.user_id = events.user_id AND a.kind = 'erase') LIMIT ?;
 
 -- name: void_events
 UPDATE events SET voided_by = ? WHERE +board_id = ? AND seq IN (SELECT value FROM json_each(?)) AND voided_by IS NULL
@@ -93,12 +94,8 @@ SELECT done_at IS NOT NULL FROM acts WHERE id = ?;
 INSERT INTO erased (pod_id, digest, at, user_id) VALUES (?, ?, ?, ?)
 ON CONFLICT (pod_id, digest) DO UPDATE SET at = excluded.at, user_id = excluded.user_id;
 
--- name: erase_voided
--- What did not count is not needed for anybody's ranks.
-DELETE FROM events WHERE user_id = :user AND board_id IN (SELECT id FROM boards WHERE pod_id = :pod) AND voided_by IS NOT NULL;
-
 -- name: erase_events
-UPDATE events SET user_id = :stand_in, metadata = NULL, voided_by = :act
+UPDATE events SET user_id = :stand_in, metadata = NULL, voided_by = coalesce(voided_by, :act)
 WHERE user_id = :user AND board_id IN (SELECT id FROM boards WHERE pod_id = :pod);
 
 -- name: erase_finals
