@@ -339,3 +339,61 @@ def test_rewards_follow_a_refreeze_and_are_claimed_once(stage: Stage) -> None:
         assert {each.grant.granted_at for each in granted if each.grant.reward == "any"} == {grant.granted_at}
 
     play(stage, work)
+
+
+def test_a_reward_that_was_claimed_by_an_older_id_stays_claimed(stage: Stage) -> None:
+    """Claimed by its first id after one refreeze, and withdrawn by the next one: a repetition is no news."""
+
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rewards=REWARDS, grace_s=0)
+        await submit(laurels, ("ada", 5), event_id="a1")
+        await submit(laurels, ("bob", 4))
+        name = await freeze_the_day(laurels, stage)
+        frozen = await laurels.seasons.period(held(laurels), None, name)
+        grants = await laurels._ledger.seasons.grants_of_users(frozen.id, ["ada"])
+        ids = [f"{grant.period_id}.{grant.place}.{grant.reward}" for grant in grants]
+        await laurels.seasons.refreeze(ADMIN, held(laurels), name, None, "t1")
+        await laurels.jobs.run_due()
+        for reward_id in ids:
+            claimed, first = await laurels.seasons.claim(ADMIN, reward_id)
+            assert (claimed.grant.user_id, first) == ("ada", True)
+        await void(laurels, event_ids=["a1"])
+        await laurels.seasons.refreeze(ADMIN, held(laurels), name, None, "t2")
+        await laurels.jobs.run_due()
+        for reward_id in ids:
+            again, first = await laurels.seasons.claim(ADMIN, reward_id)
+            assert (again.grant.user_id, again.grant.claimed_at is not None, first) == ("ada", True, False)
+
+    play(stage, work)
+
+
+def test_a_refreeze_keeps_the_places_of_erased_users(stage: Stage) -> None:
+    """Nobody moves up, and nobody gets a prize, because somebody wanted to be forgotten."""
+
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rewards=REWARDS, grace_s=0)
+        await submit(laurels, ("cheat", 99), metadata={"source": "bot"}, region="eu")
+        await submit(laurels, ("ada", 9), ("bob", 7), ("cyd", 5), region="eu")
+        # Neither what was voided nor who was hidden comes back with an erasure.
+        await submit(laurels, ("ada", 50), event_id="void me", region="eu")
+        await void(laurels, event_ids=["void me"])
+        await submit(laurels, ("hidden", 80), region="eu")
+        await laurels.moderation.hide(ADMIN, "default", held(laurels), "hidden", Hidden.YES, None, None)
+        name = await freeze_the_day(laurels, stage)
+        for user in ("ada", "hidden"):
+            await laurels.erasures.erase(ADMIN, "default", user, None, None)
+        before = {segment: await top(laurels, segment, period=name) for segment in ("global", "region:eu")}
+        await laurels.seasons.refreeze(ADMIN, held(laurels), name, None, "t1")
+        await laurels.jobs.run_due()
+        assert {segment: await top(laurels, segment, period=name) for segment in before} == before
+        # What is voided now goes, and the erased user keeps the place that is theirs then.
+        await void(laurels, match={"source": "bot"})
+        await laurels.seasons.refreeze(ADMIN, held(laurels), name, None, "t2")
+        await laurels.jobs.run_due()
+        for segment in before:
+            (first, score), *rest = await top(laurels, segment, period=name)
+            assert (first.startswith("erased-"), score, rest) == (True, 9, [("bob", 7), ("cyd", 5)])
+        granted = await laurels.seasons.rewards_of_user([held(laurels)], "bob", None, 10)
+        assert [each.grant.reward for each in granted] == ["any"]
+
+    play(stage, work)

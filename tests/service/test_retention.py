@@ -216,3 +216,35 @@ def test_final_ranks_go_after_their_time_and_rewards_stay(stage: Stage) -> None:
             assert (granted.period.name, granted.grant.reward) == (first.name, "cup")
 
     asyncio.run(run())
+
+
+def test_the_number_of_an_event_is_given_once(stage: Stage) -> None:
+    """Also when all events were pruned: others know events by it, and a closed period by the last one before."""
+
+    async def run() -> None:
+        async with stage.running() as laurels:
+            await create(
+                laurels, "prunes", rule=Rule.INCREMENT, windows=(Window("daily"), ALL_TIME), keep_events_days=1
+            )
+            streams = laurels._ledger.streams
+            await streams.begin_publishing()
+            seen: set[int] = set()
+            for day in range(5):
+                for number in range(10):
+                    submission = Submission("ada", 1, event_id=f"e{day}-{number}")
+                    await laurels.submissions.submit(held(laurels, "prunes"), submission)
+                events = await laurels._ledger.board_events(
+                    held(laurels, "prunes").id, after_seq=0, limit=1000, voided=True
+                )
+                numbers = {event.seq for event in events}
+                assert len(numbers) == 10
+                assert not numbers & seen
+                assert min(numbers) > max(seen, default=0)
+                seen |= numbers
+                stage.clock.now += 2 * DAY
+                await laurels.jobs.run_due()
+                # It goes on for ever.
+                assert (await last_run(laurels, "retention"))["events"] == 10
+            assert await laurels._ledger.count_events() == 0
+
+    asyncio.run(run())
