@@ -129,3 +129,31 @@ def _until(screen: int, text: str) -> str:
         # All of it anew: a character or a sequence may have come in two parts.
         seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", sent.decode("utf-8", "replace"))
     return seen
+
+
+@pytest.mark.parametrize(
+    ("terminal", "locale", "live"),
+    [("dumb", "C.UTF-8", "● live"), ("xterm", "C", "live"), ("dumb", "C", "live")],
+)
+def test_a_board_is_watched_on_a_plain_terminal(served: RunningServer, terminal: str, locale: str, live: str) -> None:
+    screen, shown = pty.openpty()
+    plain = {"TERM": terminal, "LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "100"}
+    settings = environment(served.data_dir, url=served.url) | plain
+    with served.client() as api:
+        for user, score in (("ada", 30), ("zoë", 20)):
+            assert api.put(f"/api/v1/leaderboards/default/users/{user}", json={"score": score}).status_code == 200
+        command = [sys.executable, "-m", "laurels", "watch"]
+        watching = subprocess.Popen(command, stdin=shown, stdout=shown, stderr=shown, env=settings, close_fds=True)
+        try:
+            seen = _until(screen, "zoë" if locale == "C.UTF-8" else "zo?")
+            assert live in seen
+            api.put("/api/v1/leaderboards/default/users/ada", json={"score": 4})
+            seen = _until(screen, "34")
+            assert "Traceback" not in seen
+            if terminal == "dumb":
+                assert "\x1b" not in seen
+        finally:
+            watching.terminate()
+            watching.wait(10)
+            os.close(screen)
+            os.close(shown)

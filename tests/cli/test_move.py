@@ -188,3 +188,59 @@ def test_seasons_come_along_and_what_stays_is_said(tmp_path: Path, target: Runni
         moved = new.get(path).json()
         assert body.items() <= moved.items()
         assert new.get(path + "/top?window=all").json()["users"][0]["score"] == 12
+
+
+def test_a_board_that_can_t_come_along_keeps_no_other_away(tmp_path: Path, target: RunningServer) -> None:
+    boards: list[dict[str, Any]] = [
+        {"UUID": "to-come", "startTime": "2100-01-01T00:00:00Z", "endTime": "2100-02-01T00:00:00Z", "minScore": 1},
+        {"UUID": "clash", "rule": "best"},
+        {"UUID": "after-them", "rule": "increment"},
+    ]
+    with RunningServer(tmp_path) as source, source.client() as old, target.client() as new:
+        for board in boards:
+            body = {"podId": "default", "name": board["UUID"]} | board
+            assert old.post("/api/v1/leaderboards", json=body).status_code == 201
+        other = {"UUID": "clash", "podId": "default", "name": "clash", "rule": "latest"}
+        assert new.post("/api/v1/leaderboards", json=other).status_code == 201
+        assert old.put("/api/v1/leaderboards/after-them/users/ada", json={"score": 3}).status_code == 200
+        for _ in range(2):
+            done = laurels(
+                "import", "--from", source.url, "--from-key", ADMIN_KEY,
+                data_dir=target.data_dir, url=target.url, key=ADMIN_KEY,
+            )  # fmt: skip
+            assert (done.returncode, "clash: " in done.stderr) == (1, True), done.stderr
+            moved = new.get("/api/v1/leaderboards/to-come").json()
+            assert (moved["status"], moved["startTime"], moved["minScore"]) == ("SCHEDULED", "2100-01-01T00:00:00Z", 1)
+            assert new.get("/api/v1/leaderboards/after-them/top").json()["users"][0]["score"] == 3
+
+
+@pytest.mark.parametrize("moved_before", [True, False], ids=["moved before its end", "moved after its end"])
+def test_the_rewards_of_a_board_that_has_ended_are_not_granted_again(
+    tmp_path: Path, target: RunningServer, moved_before: bool
+) -> None:
+    uuid = f"prizes-{moved_before}".lower()
+    path = f"/api/v1/leaderboards/{uuid}"
+    rewards = [{"name": "cup", "prize": 1, "ranks": {"from": 1, "to": 1}}]
+    body = {"UUID": uuid, "podId": "default", "name": "Prizes", "graceSeconds": 0, "rewards": rewards}
+
+    def move_it() -> str:
+        done = laurels(
+            "import", uuid, "--from", source.url, "--from-key", ADMIN_KEY,
+            data_dir=target.data_dir, url=target.url, key=ADMIN_KEY,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    with RunningServer(tmp_path) as source, source.client() as old, target.client() as new:
+        assert old.post("/api/v1/leaderboards", json=body).status_code == 201
+        assert old.put(path + f"/users/{uuid}", json={"score": 5}).status_code == 200
+        if moved_before:
+            move_it()
+            assert new.get(path).json()["rewards"] == rewards
+        assert old.patch(path, json={"status": "ENDED"}).status_code == 200
+        until(lambda: "FINAL" in old.get(path + "/periods").text, "the final ranks")
+        assert "its rewards stay there" in move_it()
+        until(lambda: "FINAL" in new.get(path + "/periods").text, "the final ranks here")
+        assert new.get(path + "/top").json()["users"][0]["userId"] == uuid
+        granted = [client.get(f"/api/v1/users/{uuid}/rewards?podId=default").json()["rewards"] for client in (old, new)]
+        assert [len(each) for each in granted] == [1, 0]

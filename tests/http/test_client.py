@@ -147,3 +147,18 @@ def test_the_same_with_await(server: RunningServer, board: str) -> None:
                 break
 
     asyncio.run(story())
+
+
+def test_many_live_iterators_leave_other_calls_their_connections(server: RunningServer, board: str) -> None:
+    async def run() -> None:
+        async with AsyncClient(server.url, ADMIN_KEY, tries=1, timeout_s=20) as client:
+            streams = [client.live(board, 1 + number % 3) for number in range(120)]
+            views = await asyncio.gather(*(anext(stream) for stream in streams))
+            assert {view.total_users for view in views} == {0}
+            assert (await client.submit(board, "ada", 5)).score == 5
+            views = await asyncio.gather(*(anext(stream) for stream in streams))
+            assert {view.total_users for view in views} == {1}
+            for stream in streams:
+                await stream.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(run())

@@ -1,6 +1,7 @@
 """A board as it changes, over a WebSocket and as server-sent events."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import time
@@ -18,6 +19,7 @@ from laurels.http.live_answers import ChangesFrame, ProblemFrame, ResetFrame, Sn
 from support.calls import NewBoard, problem
 from support.live import live_url, next_frame, seen, watching
 from support.running import RunningServer
+from support.waiting import until
 
 API = "/api/v1/leaderboards/"
 
@@ -311,3 +313,41 @@ def test_one_who_takes_nothing_is_cut_off_and_holds_up_nobody(small: RunningServ
 
         play(story)
         stuck.close()
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_stream_that_can_t_begin_now_lets_a_browser_come_back(tmp_path: Path, loaded: bool) -> None:
+    """An EventSource comes back after a stream that ended, and never after another status than 200."""
+    settings = {} if loaded else {"ledger": "postgresql://nobody@127.0.0.1:1/none", "index": "redis://127.0.0.1:1"}
+    server = RunningServer(tmp_path, max_live="1", **settings)
+    server.start(wait=loaded)
+    try:
+        path = f"{server.url}{API}default/stream"
+        until(lambda: is_listening(server), "the socket")
+        with contextlib.ExitStack() as stack:
+            if loaded:
+                # The only subscription that there may be.
+                first = stack.enter_context(httpx.stream("GET", path)).iter_bytes()
+                assert next(first).startswith(b"retry: 1000")
+            refused = httpx.get(path)
+            assert (refused.status_code, refused.json()["retryable"]) == (429 if loaded else 503, True)
+            browser = httpx.get(path, headers={"Accept": "text/event-stream"})
+        assert (browser.status_code, browser.headers["Content-Type"]) == (200, "text/event-stream; charset=utf-8")
+        retry, problem_event, _ = browser.text.split("\n\n")
+        assert retry == "retry: 1000"
+        name, data = problem_event.split("\n")
+        assert name == "event: problem"
+        assert json.loads(data.removeprefix("data: "))["problem"]["code"] == refused.json()["code"]
+    finally:
+        server.kill()
+
+
+def is_listening(server: RunningServer) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(server.url + "/healthz").status_code == 200
+    return False
+
+
+def test_what_a_browser_can_t_do_better_later_is_said(server: RunningServer) -> None:
+    answer = httpx.get(f"{server.url}{API}nowhere/stream", headers={"Accept": "text/event-stream"})
+    assert answer.status_code == 401

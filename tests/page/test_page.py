@@ -11,7 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Locator, Page, expect
 
-from support.browser import NAMES, Open, fill
+from support.browser import NAMES, Open, fill, weekly
 from support.calls import NewBoard
 from support.running import ADMIN_KEY, RunningServer
 from support.waiting import until
@@ -323,3 +323,81 @@ def test_files_say_what_they_are_and_are_asked_for_once(server: RunningServer, a
     assert api.get("/web/../config.py").status_code == 404
     assert httpx.get(f"{server.url}/web/%2e%2e/config.py").status_code == 404
     assert httpx.get(server.url, headers={"X-API-Key": ADMIN_KEY}).status_code == 200
+
+
+def test_a_round_that_ended_during_a_break_is_listed(visit: Open, tmp_path: Path) -> None:
+    body = {"UUID": "rounds", "podId": "default", "name": "Rounds", "public": True, "windows": [weekly()]}
+    path = "/api/v1/leaderboards/rounds"
+    with RunningServer(tmp_path) as server:
+        with server.client() as api:
+            assert api.post("/api/v1/leaderboards", json=body | {"graceSeconds": 0}).status_code == 201
+            fill(api, "rounds", 4)
+        page = visit("/boards/rounds", url=server.url)
+        expect(page.locator(".seasons")).to_contain_text("No round has ended yet")
+        server.kill()
+        expect(page.locator(".state")).to_have_text("Reconnecting…")
+        # Meanwhile the same boards are served where the page does not look.
+        with RunningServer(tmp_path) as elsewhere, elsewhere.client() as api:
+            name = api.get(path).json()["periods"][0]["period"]
+            assert api.post(f"{path}/periods/{name}/close").status_code == 200
+            until(lambda: "FINAL" in api.get(path + "/periods").text, "the final ranks")
+        server.start()
+        expect(page.locator("#season option")).to_have_count(2)
+        page.close()
+
+
+def test_all_rows_of_a_very_tall_screen_are_kept_fresh(api: httpx.Client, visit: Open, new_board: NewBoard) -> None:
+    """More of them are seen at once than are told of live."""
+    board = new_board(name="Tall", public=True)
+    fill(api, board, 130)
+    page = visit(f"/boards/{board}", viewport={"width": 1000, "height": 9000})
+    expect(row(page, f"{board}-120").locator(".rank")).to_have_text("121")
+    put(api, board, f"{board}-129", 1050)
+    expect(row(page, f"{board}-129").locator(".rank")).to_have_text("121")
+    expect(row(page, f"{board}-128").locator(".rank")).to_have_text("130")
+
+
+def test_a_new_name_is_new_everywhere(api: httpx.Client, visit: Open, arena: str) -> None:
+    page = visit(f"/boards/{arena}")
+    expect(steps(page)).to_have_text(NAMES[:3])
+    for number, element in ((0, page.locator(".podium li").first), (4, row(page, f"{arena}-4"))):
+        expect(element.locator(".face")).to_have_text(NAMES[number][0])
+        profile = {"displayName": f"Zed{number}"}
+        assert api.patch(f"/api/v1/users/{arena}-{number}?podId=default", json=profile).status_code == 200
+        put(api, arena, f"{arena}-{number}", 1)
+        expect(element.locator(".name")).to_have_text(f"Zed{number}")
+        expect(element.locator(".face")).to_have_text("Z")
+        expect(element.locator("button")).to_have_attribute("title", f"Follow Zed{number}")
+
+
+@pytest.mark.parametrize("asked", ["{tag}", "W/{tag}", '"other", W/{tag}', '"other",{tag}', "*"])
+def test_a_file_that_is_known_is_not_sent_again(api: httpx.Client, asked: str) -> None:
+    tag = api.get("/web/main.js").headers["ETag"]
+    known = api.get("/web/main.js", headers={"If-None-Match": asked.format(tag=tag)})
+    assert (known.status_code, known.content, known.headers["ETag"]) == (304, b"", tag)
+    for other in ('"other"', f'W/"{tag[1:-2]}"', ""):
+        assert api.get("/web/main.js", headers={"If-None-Match": other}).status_code == 200
+
+
+def test_an_event_source_outlasts_a_server_that_loads(visit: Open, tmp_path: Path) -> None:
+    """A browser gives up for good on an answer other than 200."""
+    with RunningServer(tmp_path) as server:
+        page = visit("/", url=server.url)
+        page.evaluate(
+            """() => {
+                window.seen = [];
+                const source = new EventSource("/api/v1/leaderboards/default/stream");
+                for (const kind of ["snapshot", "problem"]) source.addEventListener(kind, () => seen.push(kind));
+            }"""
+        )
+        until(lambda: page.evaluate("seen.includes('snapshot')"), "a snapshot")
+        # What a server that still loads answers.
+        busy = "event: problem\ndata: {}\n\n"
+        page.route("**/stream", lambda route: route.fulfill(status=200, content_type="text/event-stream", body=busy))
+        assert server.terminate() == 0
+        server.start()
+        until(lambda: page.evaluate("seen.includes('problem')"), "a problem")
+        page.unroute("**/stream")
+        page.evaluate("seen.length = 0")
+        until(lambda: page.evaluate("seen.includes('snapshot')"), "another snapshot")
+        page.close()
