@@ -264,3 +264,24 @@ def test_a_key_that_is_named_is_the_one_that_is_used(data_dir: Path) -> None:
     for arguments, code in ((["pods", "list"], 4), (["top", "default"], 0)):
         assert laurels(*arguments, "--key", key, data_dir=data_dir).returncode == code
     assert laurels("top", "--key", "wrong", data_dir=data_dir).returncode == 4
+
+
+def test_ids_with_line_separators_are_checked_and_rebuilt(tmp_path: Path) -> None:
+    """Others end a line there; JSON does not."""
+    laurels("migrate", data_dir=tmp_path)
+    lines = "\n".join(
+        json.dumps({"userId": f"a\u2028{each}\x85".replace("\x85", "\u2029"), "score": 5}) for each in "xyz"
+    )
+    assert laurels("import", "default", data_dir=tmp_path, stdin=lines).returncode == 0
+    with closing(sqlite3.connect(tmp_path / "laurels.db")) as ledger:
+        ledger.execute("UPDATE scores SET score = 7")
+        ledger.commit()
+    check = laurels("verify", "--json", data_dir=tmp_path)
+    *found, last = [json.loads(line) for line in check.stdout.strip().split("\n")]
+    assert (check.returncode, last["done"], {each["userId"] for each in found}) == (
+        1,
+        True,
+        {f"a\u2028{each}\u2029" for each in "xyz"},
+    )
+    rebuilt = laurels("rebuild", "--json", data_dir=tmp_path)
+    assert rebuilt.returncode == 0, rebuilt.stderr

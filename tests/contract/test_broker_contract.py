@@ -1,6 +1,7 @@
 """What a Broker must do, on Apache Kafka and on librdkafka's own broker."""
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
@@ -12,6 +13,7 @@ from laurels.errors import Invalid, Unavailable
 from laurels.ports import Broker, Inbox, Letter, Outgoing
 from support.kafka import Game, LibrdkafkaBroker, need_kafka, shared_kafka
 from support.running import free_port
+from support.waiting import until
 
 PATIENCE_S = 30
 
@@ -233,3 +235,85 @@ def test_what_was_held_and_went_to_another_is_taken_again_when_it_comes_back() -
         await first.close()
 
     with_broker(servers, check)
+
+
+def test_what_is_too_large_together_is_sent_alone() -> None:
+    """The client sends letters together; a topic's limit is for all of them."""
+    need_kafka()
+    topic = f"small-{uuid.uuid4().hex[:8]}"
+
+    async def check(broker: KafkaBroker) -> None:
+        Game(shared_kafka().servers).make_topic(topic, 1, **{"max.message.bytes": "4000"})
+        letters = [Outgoing(topic, None, bytes([65 + n]) * 1500) for n in range(20)]
+        letters.insert(7, Outgoing(topic, None, b"x" * 9000))
+        answers = await broker.send(letters)
+        assert [answer.too_large for answer in answers if answer is not None] == [True]
+        assert answers[7] is not None
+        ((low, high),) = (await broker.bounds(topic)).values()
+        found = await broker.read(topic, 0, low, high)
+        assert sorted(each.value or b"" for each in found) == sorted(bytes([65 + n]) * 1500 for n in range(20))
+
+    with_broker(shared_kafka().servers, check)
+
+
+def test_nobody_waits_for_what_others_send() -> None:
+    """Something can't be written; what goes elsewhere by the same client is answered when it is there."""
+    need_kafka()
+    mark = uuid.uuid4().hex[:8]
+
+    async def check(broker: KafkaBroker) -> None:
+        Game(shared_kafka().servers).make_topic(f"{mark}-free", 1)
+        producer = broker._open_producer()
+        # It waits for its topic for as long as it may.
+        producer.produce(f"{mark}-nowhere", b"x")
+        for number in range(5):
+            assert await broker.send([Outgoing(f"{mark}-free", None, b"%d" % number)]) == [None]
+            assert len(producer) == 1
+
+    with_broker(shared_kafka().servers, check)
+
+
+def test_a_topic_that_is_made_anew_is_read_from_its_beginning() -> None:
+    """The offsets of the one before mean nothing there, whoever commits them, and when."""
+    need_kafka()
+    mark = uuid.uuid4().hex[:8]
+    topic = f"{mark}-a"
+
+    async def check(broker: KafkaBroker) -> None:
+        game = Game(shared_kafka().servers)
+        game.make_topic(topic, 1)
+        game.write(topic, [b"old %d" % n for n in range(50)])
+        inbox = broker.open_inbox(f"^{mark}-.*$", "g")
+        assert len(await take(inbox, 50)) == 50
+        game.remove_topic(topic)
+        until(lambda: not game.has_topic(topic), "the end of the topic")
+        game.make_topic(topic, 1)
+        # More than were in the old one, before anybody looks.
+        game.write(topic, [b"new %d" % n for n in range(80)])
+        # A server that has not noticed commits where it was.
+        with contextlib.suppress(Unavailable):
+            await inbox.commit({(topic, 0): 50})
+        found: set[bytes | None] = set()
+        end = time.monotonic() + PATIENCE_S
+        while len({each for each in found if each and each.startswith(b"new")}) < 80:
+            assert time.monotonic() < end, f"{len(found)} of 80"
+            try:
+                letters = await inbox.take(100, 0.2)
+            except Unavailable:
+                # As the loop that takes letters does.
+                await inbox.close()
+                inbox = broker.open_inbox(f"^{mark}-.*$", "g")
+                continue
+            found |= {letter.value for letter in letters}
+            if letters:
+                await inbox.commit({(topic, 0): letters[-1].offset + 1})
+        assert game.committed("g", topic) == {0: (80, 80)}
+        await inbox.close()
+        # Whoever comes next goes on from there.
+        again = broker.open_inbox(f"^{mark}-.*$", "g")
+        game.write(topic, [b"last"])
+        (letter,) = await take(again, 1)
+        assert letter.value == b"last"
+        await again.close()
+
+    with_broker(shared_kafka().servers, check)

@@ -138,3 +138,22 @@ def test_the_documents_are_served_and_refer_to_nothing_outside(api: httpx.Client
     assert len(ready.pop("ledgerId")) == 16
     assert ready == {"status": "ready", "dependencies": {"ledger": "ok", "index": "ok"}}
     assert api.head("/api/v1/leaderboards/default/top").status_code == 200
+
+
+def test_a_timestamp_is_cut_off_after_the_microseconds(api: httpx.Client, new_board: NewBoard) -> None:
+    """Rounded, the last moment of a day would be the next day."""
+    board = f"/api/v1/leaderboards/{new_board(rule='latest')}"
+    metadata = {"timestamp": "2026-01-05T23:59:59.9999999Z", "note": ".12345678"}
+    body = {"score": 1, "timestamp": "2026-01-05T23:59:59.9999999Z", "metadata": metadata}
+    assert api.put(f"{board}/users/ada", json=body).status_code == 200
+    item = {"userId": "bob", "score": 9007199254740991, "timestamp": "2026-01-05T23:59:59.999999999+00:00"}
+    assert api.post(f"{board}/scores", json={"scores": [item]}).json()["results"][0]["status"] == "accepted"
+    for user in ("ada", "bob"):
+        (event,) = api.get(f"{board}/users/{user}/history").json()["events"]
+        assert event["timestamp"] == "2026-01-05T23:59:59.999999Z"
+    (event,) = api.get(f"{board}/users/ada/history").json()["events"]
+    assert event["metadata"] == metadata
+    end = {"endTime": "2099-12-31T23:59:59.9999999Z"}
+    assert api.patch(board, json=end).json()["endTime"] == "2099-12-31T23:59:59.999999Z"
+    wrong = {"score": 1, "timestamp": "2026-13-05T23:59:59.9999999Z"}
+    problem(api.put(f"{board}/users/ada", json=wrong), 422, "invalid_timestamp", "timestamp")

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from laurels.adapters.kafka.inbox import read_letter
 from laurels.core.schemas import SchemaState, Where
 from laurels.errors import Unavailable
+from laurels.ports import Letter
 from laurels.service.laurels import Laurels
-from support.kafka import need_kafka
+from support.kafka import LibrdkafkaBroker, need_kafka
 from support.pods import ADMIN, TERMS, Arena, dead, event_of, has, totals, until
 from support.services import Stage, differences
 
@@ -277,5 +278,57 @@ def test_a_record_whose_headers_cannot_be_read_is_dead(embedded: Arena) -> None:
             letter = read_letter(Odd())  # type: ignore[arg-type]
             answer, _ = laurels.schemas.read(embedded.pods["pod-1"], letter)
             assert getattr(answer, "code", None) == "invalid_headers"
+
+    asyncio.run(run())
+
+
+def test_a_dead_letter_that_lost_its_headers_is_not_replayed_without_them(
+    embedded: Arena,
+) -> None:
+    """Without them it would be read with another schema, and count another score."""
+
+    async def run() -> None:
+        async with embedded.running() as laurels:
+            board = await embedded.make_pod(laurels, "pod-1")
+            pod_id = embedded.pods["pod-1"]
+            letter = Letter(embedded.topic("pod-1"), 0, 7, None, json_event(board.uuid), (), 5_000_000, damaged=True)
+            (outcome,) = await laurels.dead_letters._intake.count([(pod_id, letter)])
+            assert outcome.error is not None
+            assert outcome.error.code == "invalid_headers"
+            assert await laurels.dead_letters.bury([outcome]) == ([], "")
+            (dead_letter,), _ = await laurels.dead_letters.page(pod_id, None, 10)
+            assert dead_letter.letter.damaged
+            ((_, answer),) = await laurels.dead_letters.replay(pod_id, [dead_letter.place])
+            assert getattr(answer, "code", None) == "invalid_headers"
+            assert await totals(laurels, board) == {}
+
+    def json_event(uuid: str) -> bytes:
+        return msgspec.json.encode(event_of("pod-1", "ann", 1, uuid))
+
+    asyncio.run(run())
+
+
+def test_dead_letters_that_fit_alone_keep_their_values(embedded: Arena) -> None:
+    """The topic for them takes less at once than the client sends together."""
+    if isinstance(embedded.kafka, LibrdkafkaBroker):
+        pytest.skip("librdkafka's broker has no limits of topics")
+
+    async def run() -> None:
+        async with embedded.running() as laurels:
+            board = await embedded.make_pod(laurels, "pod-1")
+            pod_id = embedded.pods["pod-1"]
+            embedded.game.make_topic(embedded.topics.dead_letters(pod_id), 1, **{"max.message.bytes": "6000"})
+            bad = [b"not json " + bytes([65 + number]) * 2000 for number in range(20)]
+            embedded.game.write(embedded.topic("pod-1"), bad, partition=0)
+            embedded.game.write(embedded.topic("pod-1"), [event_of("pod-1", "ann", 1, board.uuid)], partition=0)
+            await until(lambda: has(laurels, board, {"ann": 1.0}), "the good one")
+
+            async def buried() -> bool:
+                return len(dead(embedded, "pod-1")) >= 20
+
+            await until(buried, "the bad ones")
+            letters, _ = await laurels.dead_letters.page(pod_id, None, 100)
+            assert sorted(each.letter.value or b"" for each in letters) == sorted(bad)
+            assert not any(each.value_omitted for each in letters)
 
     asyncio.run(run())

@@ -11,8 +11,10 @@ from laurels.core.instants import SECOND_US
 from laurels.core.rewards import Between, Reward
 from laurels.core.windows import ALL_TIME, Window
 from laurels.ports import Undelivered
+from laurels.service import publisher
 from laurels.service.laurels import Laurels
 from laurels.service.submit import Submission
+from support.kafka import LibrdkafkaBroker
 from support.pods import ADMIN, Arena, event_of, until
 from support.services import Stage
 
@@ -153,5 +155,84 @@ def test_while_kafka_is_away_nothing_is_left_out(tmp_path: Path, monkeypatch: py
                 return len({body["id"] for _, body in told(arena, topic)}) == 30 and calls > 1
 
             await until(complete, "all of them")
+
+    asyncio.run(run())
+
+
+def test_a_pod_whose_topics_can_t_be_written_waits_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher, "LAST_WAIT_S", 0.5)
+    arena = Arena(Stage("embedded", tmp_path))
+
+    async def run() -> None:
+        async with arena.running() as laurels:
+            bad = await arena.make_pod(laurels, "pod-1")
+            good = await arena.make_pod(laurels, "pod-2")
+            topics = {shape: arena.topics.score_changes(arena.pods[shape]) for shape in ("pod-1", "pod-2")}
+            broker: Any = laurels._broker
+            send, closed = broker.send, True
+
+            async def refuses(letters: Any) -> list[Undelivered | None]:
+                """One topic does not take them, whatever becomes of the others."""
+                written: list[Undelivered | None] = await send([each for each in letters if not shut(each.topic)])
+                answers = iter(written)
+                return [Undelivered("Not now.") if shut(each.topic) else next(answers) for each in letters]
+
+            def shut(topic: str) -> bool:
+                return closed and topic == topics["pod-1"]
+
+            monkeypatch.setattr(broker, "send", refuses)
+            for number in range(30):
+                for board in (bad, good):
+                    await laurels.submissions.submit(board, Submission("ann", 1, event_id=f"e{number}"))
+
+            def ids(shape: str) -> set[str]:
+                return {body["data"]["eventId"] for _, body in told(arena, topics[shape])}
+
+            async def others() -> bool:
+                return len(ids("pod-2")) == 30
+
+            await until(others, "the score changes of the other pod")
+
+            async def behind() -> bool:
+                return list((await laurels._ledger.streams.begin_publishing()).behind) == [arena.pods["pod-1"]]
+
+            await until(behind, "a pod that is behind")
+            closed = False
+
+            async def complete() -> bool:
+                return len(ids("pod-1")) == 30
+
+            await until(complete, "the score changes of the first pod")
+
+            async def together() -> bool:
+                return (await laurels._ledger.streams.begin_publishing()).behind == {}
+
+            await until(together, "one cursor for all")
+            # Each came once: what was taken is not sent again.
+            assert len(told(arena, topics["pod-2"])) == 30
+
+    asyncio.run(run())
+
+
+def test_what_is_too_large_for_a_topic_is_told_without_its_metadata(tmp_path: Path) -> None:
+    arena = Arena(Stage("embedded", tmp_path))
+    if isinstance(arena.kafka, LibrdkafkaBroker):
+        pytest.skip("librdkafka's broker has no limits of topics")
+
+    async def run() -> None:
+        async with arena.running() as laurels:
+            board = await arena.make_pod(laurels, "pod-1")
+            topic = arena.topics.score_changes(arena.pods["pod-1"])
+            arena.game.make_topic(topic, 1, **{"max.message.bytes": "2000"})
+            for number in range(20):
+                metadata = {"text": "x" * (3000 if number == 7 else 700)}
+                await laurels.submissions.submit(board, Submission("ann", 1, event_id=f"e{number}", metadata=metadata))
+
+            async def complete() -> bool:
+                return len(told(arena, topic)) == 20
+
+            await until(complete, "all of them")
+            omitted = [body["data"]["eventId"] for _, body in told(arena, topic) if "metadataOmitted" in body["data"]]
+            assert omitted == ["e7"]
 
     asyncio.run(run())

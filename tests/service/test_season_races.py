@@ -289,6 +289,8 @@ def test_a_server_that_has_not_heard_of_the_end_takes_nothing_more(shared: Stage
             await submit(first, "ada", 1)
             stale = held(late)
             await first.boards.change(held(first), {}, Status.ENDED if how == "ended" else Status.ARCHIVED)
+            # It ends after the score of this very moment.
+            shared.clock.now += 1
             with pytest.raises(Conflict) as caught:
                 await late.submissions.submit(stale, Submission("bob", 9))
             assert caught.value.code == f"board_{how}"

@@ -17,6 +17,7 @@ from laurels.core.instants import SECOND_US
 from laurels.core.rewards import Between, Reward
 from laurels.core.windows import Window
 from laurels.errors import NotFound
+from laurels.ports import Message
 from laurels.service.laurels import Laurels
 from laurels.service.submit import Submission
 from support.services import Stage
@@ -29,6 +30,8 @@ class Receiver:
 
     def __init__(self) -> None:
         self.answers: list[int] = []
+        # The ids of messages that are never taken.
+        self.refused: set[str] = set()
         self.calls: list[tuple[dict[str, str], bytes, int]] = []
         self.url = ""
 
@@ -40,6 +43,8 @@ class Receiver:
                 headers = {name.lower(): value for name, _, value in lines}
                 body = await reader.readexactly(int(headers["content-length"]))
                 status = self.answers.pop(0) if self.answers else 204
+                if headers["webhook-id"] in self.refused:
+                    status = 500
                 self.calls.append((headers, body, status))
                 writer.write(f"HTTP/1.1 {status} X\r\nLocation: {self.url}/other\r\nContent-Length: 0\r\n\r\n".encode())
         writer.close()
@@ -191,5 +196,63 @@ def test_a_receiver_that_is_not_there_keeps_nothing_from_anybody(stage: Stage) -
             runs = {run.name: json.loads(run.result or "{}") for run in await laurels.jobs.runs()}
             assert runs["periods"]["frozen"] == 1
             assert runs["webhooks"] == {"delivered": 0, "failed": 2, "waiting": 2}
+
+    asyncio.run(run())
+
+
+def post(number: int, pod_id: str = "default") -> Message:
+    return Message(f"m-{pod_id}-{number}", pod_id, 0, "test", f'{{"n":{number}}}', 0)
+
+
+def test_a_message_that_is_refused_holds_up_no_other(stage: Stage) -> None:
+    """Each has a schedule of its own. One that is refused for days is tried again and again, alone."""
+
+    async def run() -> None:
+        receiver = Receiver()
+        receiver.refused = {"m-default-0"}
+        async with receiver.listening(), stage.running() as laurels:
+            await laurels.webhooks.put("default", receiver.url)
+            outbox = laurels._ledger.outbox
+            await outbox.post(post(0))
+            for number in range(1, 200):
+                await outbox.post(post(number))
+                await laurels.webhooks.deliver()
+                assert f'{{"n":{number}}}'.encode() in {body for _, body, status in receiver.calls if status < 300}
+                stage.clock.now += 60 * SECOND_US
+            tries = [status for headers, _, status in receiver.calls if headers["webhook-id"] == "m-default-0"]
+            # In three hours: after 5 s, 10 s, and so on.
+            assert 9 <= len(tries) <= 14
+            assert await outbox.waiting() == 1
+            receiver.refused.clear()
+            stage.clock.now += 2 * 3600 * SECOND_US
+            await laurels.webhooks.deliver()
+            assert await outbox.waiting() == 0
+
+    asyncio.run(run())
+
+
+def test_a_receiver_that_takes_nothing_is_not_overrun_and_keeps_nobody_else(stage: Stage) -> None:
+    async def run() -> None:
+        down, up = Receiver(), Receiver()
+        async with down.listening(), up.listening(), stage.running() as laurels:
+            await laurels.access.create_pod("other", "Other")
+            await laurels.webhooks.put("default", down.url)
+            await laurels.webhooks.put("other", up.url)
+            down.refused = {f"m-default-{number}" for number in range(500)}
+            for number in range(500):
+                await laurels._ledger.outbox.post(post(number))
+            await laurels._ledger.outbox.post(post(0, "other"))
+            for _ in range(60):
+                await laurels.webhooks.deliver()
+                stage.clock.now += SECOND_US
+            assert len(up.taken) == 1
+            # A minute of a receiver that is down: a few at first, then one after each pause.
+            assert 10 <= len(down.calls) < 40
+            down.refused.clear()
+            stage.clock.now += 3600 * SECOND_US
+            for _ in range(20):
+                await laurels.webhooks.deliver()
+                stage.clock.now += 60 * SECOND_US
+            assert len(down.taken) == 500
 
     asyncio.run(run())

@@ -139,9 +139,10 @@ class Game:
         self._patience_s = patience_s
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 1, "log_level": 0})
 
-    def make_topic(self, topic: str, partitions: int = 3) -> None:
+    def make_topic(self, topic: str, partitions: int = 3, **config: str) -> None:
         admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
-        for made in admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)]).values():
+        wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+        for made in admin.create_topics([wanted]).values():
             # librdkafka's broker makes topics when it is asked of them, and not otherwise.
             with contextlib.suppress(TimeoutError):
                 made.result(2 if isinstance(shared_kafka(), LibrdkafkaBroker) else TIMEOUT_S)
@@ -150,6 +151,10 @@ class Game:
     def touch(self, topic: str) -> None:
         """Ask of a topic, which has librdkafka's broker make it; Kafka does not."""
         self._producer.list_topics(topic, timeout=TIMEOUT_S)
+
+    def has_topic(self, topic: str) -> bool:
+        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
+        return topic in admin.list_topics(timeout=TIMEOUT_S).topics
 
     def remove_topic(self, topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})

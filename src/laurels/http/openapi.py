@@ -192,7 +192,7 @@ def _error_statuses(address: "Address") -> list[int]:
         statuses |= {429}
     if address.path.endswith("/live"):
         statuses |= {426}
-    if "/dead-letters" in address.path:
-        # A server without Kafka.
+    if "/dead-letters" in address.path or address.path.startswith("/api/v1/spool"):
+        # A server without Kafka, or without a spool.
         statuses |= {409}
     return sorted(statuses)

@@ -1,11 +1,10 @@
 """The Broker: letters out by one producer, letters in by inboxes, and dead letters read where they lie."""
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import structlog
@@ -76,7 +75,7 @@ class KafkaBroker:
                 "queued.max.messages.kbytes": QUEUED_KBYTES,
             }
         )
-        return KafkaInbox(config, pattern, self._topic_ids)
+        return KafkaInbox(config, pattern, self._ask_topic_ids)
 
     async def send(self, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
         return await self._call(self._senders, lambda: self._send(letters))
@@ -191,17 +190,10 @@ class KafkaBroker:
     def _ping(self) -> None:
         self._admin().list_topics(timeout=PING_TIMEOUT_S)
 
-    def _topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Brokers before 2.8 give topics no ids, and one that is away tells none."""
-        ids: dict[str, str] = {}
-        try:
-            asked = self._admin().describe_topics(TopicCollection(sorted(topics)), request_timeout=PING_TIMEOUT_S)
-            for topic, described in asked.items():
-                with contextlib.suppress(KafkaException):
-                    ids[topic] = str(described.result(PING_TIMEOUT_S).topic_id)
-        except (KafkaException, TimeoutError, ValueError) as error:
-            log.debug("topic_ids_unknown", reason=str(error))
-        return {topic: topic_id for topic, topic_id in ids.items() if topic_id.strip("A=")}
+    def _ask_topic_ids(self, topics: Collection[str]) -> dict[str, "Future[str]"]:
+        """Brokers before 2.8 give topics no ids."""
+        asked = self._admin().describe_topics(TopicCollection(sorted(topics)), request_timeout=PING_TIMEOUT_S)
+        return {topic: _topic_id(described) for topic, described in asked.items()}
 
     def _admin(self) -> AdminClient:
         if self._asker is None:
@@ -263,6 +255,18 @@ def _produce(producer: Producer, letter: Outgoing, note: Callable[[KafkaError | 
         else:
             producer.poll(0)
             return
+
+
+def _topic_id(described: "Future[Any]") -> "Future[str]":
+    told: Future[str] = Future()
+
+    def tell(done: "Future[Any]") -> None:
+        topic_id = "" if done.cancelled() or done.exception() is not None else str(done.result().topic_id)
+        # All zeros: none.
+        told.set_result(topic_id if topic_id.strip("A=") else "")
+
+    described.add_done_callback(tell)
+    return told
 
 
 class _Sending:

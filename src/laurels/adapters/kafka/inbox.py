@@ -8,7 +8,7 @@ used, and when the id of a topic changes under way, the consumer is opened anew.
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import structlog
@@ -34,7 +34,8 @@ HOLD_S = 0.05
 LAG_TIMEOUT_S = 2.0
 COMMITTED_TIMEOUT_S = 5.0
 # So soon a topic that was made anew is noticed.
-LOOK_EVERY_S = 1.0
+ASK_EVERY_S = 1.0
+IDS_WAIT_S = 0.5
 # What a commit is answered with when the partition is another member's by now: who has it goes on from where the group
 # last committed, and what it reads again is not counted again.
 NOT_OURS = {
@@ -48,18 +49,22 @@ NOT_OURS = {
 }
 
 
-# The ids of topics; those that can't be told are left out.
-TopicIds = Callable[[Collection[str]], dict[str, str]]
+# Asks for the ids of topics. They come later, '' where there are none; or never, where the brokers know of none.
+AskTopicIds = Callable[[Collection[str]], dict[str, "Future[str]"]]
 
 
 class KafkaInbox:
-    def __init__(self, config: dict[str, Any], pattern: str, topic_ids: TopicIds) -> None:
+    def __init__(self, config: dict[str, Any], pattern: str, ask_topic_ids: AskTopicIds) -> None:
         self._config = config
         self._pattern = pattern
-        self._topic_ids = topic_ids
+        self._ask_topic_ids = ask_topic_ids
         # Of the topics that this member has partitions of.
         self._ids: dict[str, str] = {}
-        self._look_at = 0.0
+        # What was asked for last, and when to ask again.
+        self._asked: dict[str, Future[str]] = {}
+        self._ask_at = 0.0
+        # Why partitions could not be begun where they should.
+        self._not_assigned = ""
         self._thread = ThreadPoolExecutor(1, "laurels-kafka-inbox")
         self._consumer: Consumer | None = None
         self._may_be_paused = False
@@ -117,11 +122,13 @@ class KafkaInbox:
         if not messages:
             # The first may be waited for; what came with it is there already.
             first = consumer.poll(wait_s)
+            self._need_assigned()
             if first is None:
                 return []
             messages.append(first)
         if len(messages) < limit:
             messages += consumer.consume(limit - len(messages), 0)
+        self._need_assigned()
         return [read_letter(message) for message in messages if _is_good(message)]
 
     def _hold(self, consumer: Consumer) -> None:
@@ -132,6 +139,7 @@ class KafkaInbox:
             self._may_be_paused = True
         # Who does not poll is taken for dead.
         message = consumer.poll(HOLD_S)
+        self._need_assigned()
         if message is not None:
             self._early.append(message)
 
@@ -155,39 +163,62 @@ class KafkaInbox:
         return self._left_off[key]
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Called by the client, which can't bear an exception here: it is kept for the next call of ours."""
         self._may_be_paused = True
         self._left_off.clear()
-        self._ids |= self._topic_ids({each.topic for each in partitions})
-        asked = [TopicPartition(each.topic, each.partition) for each in partitions]
-        started = [self._start(each) for each in consumer.committed(asked, timeout=COMMITTED_TIMEOUT_S)]
-        consumer.incremental_assign(started)
+        try:
+            self._ids |= self._wait_for_ids({each.topic for each in partitions})
+            asked = [TopicPartition(each.topic, each.partition) for each in partitions]
+            started = [self._start(each) for each in consumer.committed(asked, timeout=COMMITTED_TIMEOUT_S)]
+            consumer.incremental_assign(started)
+        except (KafkaException, RuntimeError) as error:
+            self._not_assigned = str(error)
         log.info("partitions_assigned", partitions=_names(partitions))
 
     def _start(self, committed: TopicPartition) -> TopicPartition:
         """Where to go on in a partition: where the group left off, unless that was in another topic of the name."""
-        topic_id = self._ids.get(committed.topic, "")
-        if committed.offset >= 0 and committed.metadata and topic_id and committed.metadata != topic_id:
+        # If it is not known yet it is compared with this when it is.
+        topic_id = self._ids.setdefault(committed.topic, committed.metadata or "")
+        if committed.offset >= 0 and committed.metadata and committed.metadata != topic_id:
             log.warning("topic_made_anew", topic=committed.topic, partition=committed.partition)
             return TopicPartition(committed.topic, committed.partition, OFFSET_BEGINNING)
         return TopicPartition(committed.topic, committed.partition, committed.offset)
 
     def _need_same_topics(self, consumer: Consumer) -> None:
         """Raise if a topic was made anew since its partitions were assigned: then all begins again."""
-        now = time.monotonic()
-        if now < self._look_at:
-            return
-        self._look_at = now + LOOK_EVERY_S
-        topics = {each.topic for each in consumer.assignment()}
-        for topic, topic_id in self._topic_ids(topics).items() if topics else ():
-            if self._ids.setdefault(topic, topic_id) != topic_id:
+        for topic, topic_id in _known(self._asked).items():
+            known = self._ids.get(topic)
+            if known and known != topic_id:
                 raise Unavailable(
                     "kafka_unavailable", f"The topic {topic} was made anew: it is read from its beginning."
                 )
+            self._ids[topic] = topic_id
+        now = time.monotonic()
+        if now >= self._ask_at:
+            self._ask_at = now + ASK_EVERY_S
+            topics = {each.topic for each in consumer.assignment()}
+            self._asked = self._ask_topic_ids(topics) if topics else {}
+
+    def _need_assigned(self) -> None:
+        if self._not_assigned:
+            raise Unavailable("kafka_unavailable", f"Partitions could not be begun: {self._not_assigned}.")
+
+    def _wait_for_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Nobody is kept waiting for long: what is not known then is known later."""
+        asked = self._ask_topic_ids(topics)
+        wait(asked.values(), timeout=IDS_WAIT_S)
+        return _known(asked)
 
     def _close(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
+
+
+def _known(asked: Mapping[str, "Future[str]"]) -> dict[str, str]:
+    """The ids that have come."""
+    done = {topic: future for topic, future in asked.items() if future.done() and future.exception() is None}
+    return {topic: topic_id for topic, future in done.items() if (topic_id := future.result())}
 
 
 def _is_good(message: Message) -> bool:

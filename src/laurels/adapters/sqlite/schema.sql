@@ -224,8 +224,8 @@ CREATE TABLE outbox (
     delivered_at INTEGER
 ) STRICT;
 
-CREATE INDEX outbox_due_of_pod ON outbox (pod_id, due_at, id) WHERE delivered_at IS NULL;
 CREATE INDEX outbox_held ON outbox (period_id) WHERE due_at IS NULL;
+CREATE INDEX outbox_due_of_pod ON outbox (pod_id, due_at, id) WHERE delivered_at IS NULL;
 
 -- How the events of a pod's games are read. `terms` is JSON.
 CREATE TABLE schemas (

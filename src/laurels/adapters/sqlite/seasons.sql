@@ -274,7 +274,7 @@ SELECT DISTINCT user_id FROM events WHERE board_id = ? AND user_id > ? ORDER BY 
 -- Users who stood in the final ranks and were erased since stay there, so that nobody else gets their places.
 SELECT user_id, score, at FROM events e
 WHERE board_id = :board AND user_id BETWEEN :first AND :last
-  AND (e.voided_by IS NULL OR (e.voided_by IN (SELECT id FROM acts WHERE kind = 'erase') AND EXISTS (
+  AND (e.voided_by IS NULL OR (EXISTS (SELECT 1 FROM acts a WHERE a.id = e.voided_by AND a.kind = 'erase') AND EXISTS (
       SELECT 1 FROM finals f WHERE f.period_id = :period AND f.segment = 'global' AND f.user_id = e.user_id)))
   AND (:start IS NULL OR at >= :start) AND (:end IS NULL OR at < :end)
   AND seq <= (SELECT coalesce(closed_seq, 9223372036854775807) FROM periods WHERE id = :period)

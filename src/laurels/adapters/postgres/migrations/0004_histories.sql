@@ -49,6 +49,9 @@ INSERT INTO facts (name, value) VALUES
     ('place', ledger_place()),
     ('system', ledger_system());
 
+-- For how long a job was leased: one that ends later than that was leased by a clock that was set back since.
+ALTER TABLE jobs ADD COLUMN lease_ms bigint NOT NULL DEFAULT 0;
+
 -- What is to be sent to each receiver, by itself.
 CREATE INDEX outbox_due_of_pod ON outbox (pod_id, due_at, id) WHERE delivered_at IS NULL;
 DROP INDEX outbox_due;
