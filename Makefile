@@ -12,7 +12,7 @@ help:
 	@echo "make test    run the tests"
 	@echo "make check   formatting, lint, types"
 	@echo "make format  put the formatting right"
-	@echo "make faults  kill, freeze and flush servers, PostgreSQL, Redis and Kafka 250 times under load (about 15 minutes)"
+	@echo "make faults  kill, freeze, flush and set back servers, PostgreSQL, Redis and Kafka 800 times under load (over an hour)"
 	@echo "make pictures  the README's pictures of the page"
 	@echo "make bench   measure one million users: embedded, then on PostgreSQL and Redis"
 
@@ -46,7 +46,7 @@ pictures: .venv/.dev
 	LAURELS_PICTURES=docs/images .venv/bin/pytest tests/page/test_pictures.py
 
 faults: .venv/.dev
-	LAURELS_TEST_FAULTS=100 .venv/bin/pytest -s tests/faults/test_shared_stores.py tests/faults/test_kafka.py
+	LAURELS_TEST_FAULTS=200 .venv/bin/pytest -s tests/faults/test_shared_stores.py tests/faults/test_lost_data.py tests/faults/test_kafka.py
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -23,7 +23,7 @@ from support.running import ADMIN_KEY, RunningIngest, RunningServer, laurels
 from support.shared import Deployment, deployed
 from support.stores import temporary_folder
 
-FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "15")) // 2
+FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "7"))
 HEALED_WITHIN_S = 90
 KILLS = 4
 LOG_LEVEL = os.environ.get("LAURELS_TEST_LOG_LEVEL", "error")

@@ -26,7 +26,7 @@ from support.waiting import until
 
 SERVERS = 3
 # `make faults` sets it to 200.
-FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "6"))
+FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "4"))
 
 
 class Losses:

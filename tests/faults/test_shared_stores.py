@@ -15,6 +15,7 @@ import pytest
 import redis
 
 from support.checks import check_events, check_healed
+from support.replicas import RedisSnapshot
 from support.running import RunningServer
 from support.shared import Deployment, deployed
 from support.stores import RedisClusterServers, RedisServer
@@ -22,7 +23,7 @@ from support.traffic import Traffic
 from support.waiting import until
 
 SERVERS = 3
-# `make faults` sets it to 100: with both kinds of Redis that is 200.
+# `make faults` sets it to 200: so many on each kind of Redis.
 FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "15"))
 
 
@@ -44,9 +45,10 @@ class Chaos:
             self.cut_the_feed,
         ]
         if isinstance(redis, RedisServer):
-            faults += [self.kill_redis, self.freeze_redis]
+            faults += [self.kill_redis, self.freeze_redis, self.restore_redis]
         else:
             faults += [self.kill_a_master, self.kill_a_master, self.freeze_a_master, self.fail_over]
+            faults += [self.restore_a_master]
         self._faults = faults
 
     def strike(self) -> str:
@@ -91,6 +93,20 @@ class Chaos:
         redis.kill()
         self._pause(1.5)
         redis.start()
+
+    def restore_redis(self) -> None:
+        """It starts from a snapshot that is older than what it had."""
+        snapshot = RedisSnapshot(self._redis())
+        self._pause(3)
+        snapshot.restore()
+
+    def restore_a_master(self) -> None:
+        """It is back before its replica takes over, or after."""
+        cluster = self._cluster()
+        snapshot = RedisSnapshot(self._rng.choice(cluster.masters()))
+        self._pause(3)
+        snapshot.restore()
+        cluster.wait_ready()
 
     def freeze_redis(self) -> None:
         redis = self._redis()

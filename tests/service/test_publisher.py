@@ -188,26 +188,14 @@ def test_a_pod_whose_topics_can_t_be_written_waits_alone(tmp_path: Path, monkeyp
             def ids(shape: str) -> set[str]:
                 return {body["data"]["eventId"] for _, body in told(arena, topics[shape])}
 
-            async def others() -> bool:
-                return len(ids("pod-2")) == 30
+            async def is_told(shape: str, *behind: str) -> bool:
+                """All of a pod's, while these pods are behind."""
+                cursors = await laurels._ledger.streams.begin_publishing()
+                return len(ids(shape)) == 30 and list(cursors.behind) == list(behind)
 
-            await until(others, "the score changes of the other pod")
-
-            async def behind() -> bool:
-                return list((await laurels._ledger.streams.begin_publishing()).behind) == [arena.pods["pod-1"]]
-
-            await until(behind, "a pod that is behind")
+            await until(lambda: is_told("pod-2", arena.pods["pod-1"]), "the score changes of the other pod")
             closed = False
-
-            async def complete() -> bool:
-                return len(ids("pod-1")) == 30
-
-            await until(complete, "the score changes of the first pod")
-
-            async def together() -> bool:
-                return (await laurels._ledger.streams.begin_publishing()).behind == {}
-
-            await until(together, "one cursor for all")
+            await until(lambda: is_told("pod-1"), "the score changes of the first pod")
             # Each came once: what was taken is not sent again.
             assert len(told(arena, topics["pod-2"])) == 30
 
