@@ -179,12 +179,15 @@ def test_seasons_come_along_and_what_stays_is_said(tmp_path: Path, target: Runni
         assert old.post(f"{path}/periods/{first}/close").status_code == 200
         until(lambda: "FINAL" in old.get(path + "/periods").text, "the final ranks")
         assert old.put(path + "/users/ada", json={"score": 7}).status_code == 200
-        done = laurels(
-            "import", "seasonal", "--from", source.url, "--from-key", ADMIN_KEY,
-            data_dir=target.data_dir, url=target.url, key=ADMIN_KEY,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert "seasonal: 1 past periods stay there" in done.stderr
+        for last in ([], ["--last"]):
+            done = laurels(
+                "import", "seasonal", "--from", source.url, "--from-key", ADMIN_KEY, *last,
+                data_dir=target.data_dir, url=target.url, key=ADMIN_KEY,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            assert "seasonal: 1 past periods stay there" in done.stderr
+            assert ("its rewards are brought over by the last run" in done.stderr) == (not last)
+            assert bool(new.get(path).json()["rewards"]) == bool(last)
         moved = new.get(path).json()
         assert body.items() <= moved.items()
         assert new.get(path + "/top?window=all").json()["users"][0]["score"] == 12
@@ -223,9 +226,9 @@ def test_the_rewards_of_a_board_that_has_ended_are_not_granted_again(
     rewards = [{"name": "cup", "prize": 1, "ranks": {"from": 1, "to": 1}}]
     body = {"UUID": uuid, "podId": "default", "name": "Prizes", "graceSeconds": 0, "rewards": rewards}
 
-    def move_it() -> str:
+    def move_it(*last: str) -> str:
         done = laurels(
-            "import", uuid, "--from", source.url, "--from-key", ADMIN_KEY,
+            "import", uuid, "--from", source.url, "--from-key", ADMIN_KEY, *last,
             data_dir=target.data_dir, url=target.url, key=ADMIN_KEY,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -235,7 +238,7 @@ def test_the_rewards_of_a_board_that_has_ended_are_not_granted_again(
         assert old.post("/api/v1/leaderboards", json=body).status_code == 201
         assert old.put(path + f"/users/{uuid}", json={"score": 5}).status_code == 200
         if moved_before:
-            move_it()
+            move_it("--last")
             assert new.get(path).json()["rewards"] == rewards
         assert old.patch(path, json={"status": "ENDED"}).status_code == 200
         until(lambda: "FINAL" in old.get(path + "/periods").text, "the final ranks")

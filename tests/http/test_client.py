@@ -162,3 +162,12 @@ def test_many_live_iterators_leave_other_calls_their_connections(server: Running
                 await stream.aclose()  # type: ignore[attr-defined]
 
     asyncio.run(run())
+
+
+def test_many_live_iterators_without_an_event_loop(server: RunningServer, board: str) -> None:
+    with Client(server.url, ADMIN_KEY, tries=1, timeout_s=20) as client:
+        streams = [client.live(board, 1 + number % 3) for number in range(110)]
+        assert {next(stream).total_users for stream in streams} == {0}
+        assert client.submit(board, "ada", 5).score == 5
+        for stream in streams:
+            stream.close()  # type: ignore[attr-defined]

@@ -79,6 +79,13 @@ async def insist(work: Callable[[], Awaitable[Accepted]]) -> Accepted:
             await asyncio.sleep(0.05)
 
 
+async def answers(laurels: Laurels) -> bool:
+    with contextlib.suppress(Unavailable):
+        await laurels._ledger.ping()
+        return True
+    return False
+
+
 async def submit(laurels: Laurels, uuid: str, user: str, score: float, event_id: str) -> Accepted:
     return await insist(
         lambda: laurels.submissions.submit(board_of(laurels, uuid), Submission(user, score, event_id=event_id))
@@ -331,6 +338,37 @@ def test_rankings_that_nobody_owns_are_dropped(stores: Stores) -> None:
         with contextlib.suppress(LaurelsError):
             return await trim.run()
         raise AssertionError("Redis is away")
+
+    asyncio.run(run(*stores))
+
+
+def test_a_ledger_that_lost_an_erasure_can_still_complete_its_rankings(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis knows a floor that the restored ledger does not know."""
+    monkeypatch.setattr("laurels.service.erasure.SWEEP_AFTER_US", -1)
+
+    async def run(postgres: PostgresServer, redis: RedisServer) -> None:
+        async with serving(postgres.url(), redis) as laurels:
+            await make(laurels, "b", capacity=5)
+            for number in range(60):
+                await submit(laurels, "b", f"u{number:02}", number + 1, f"e{number}")
+            snapshot = await asyncio.to_thread(DiskSnapshot, postgres)
+            await until_async(lambda: answers(laurels), "PostgreSQL")
+            caller = laurels.access.authenticate("admin")
+            await laurels.erasures.erase(caller, "default", "u00", None, None)
+            assert await laurels.erasures.sweep() == 1
+            await laurels._healer.pass_once()
+            await asyncio.sleep(1.1)
+            await laurels._healer.pass_once()
+            await asyncio.to_thread(snapshot.restore)
+            await submit(laurels, "b", "u59", 1, "after")
+            await await_top(laurels, "b", {f"u{n}": n + 1.0 + (n == 59) for n in range(55, 60)})
+            # The best leave, and those who come after them have to be read from the ledger.
+            for number in range(59, 20, -1):
+                await laurels.submissions.remove_user(caller, board_of(laurels, "b"), f"u{number}", None)
+            await await_top(laurels, "b", {f"u{n:02}": n + 1.0 for n in range(16, 21)})
+            assert await differences(laurels) == []
 
     asyncio.run(run(*stores))
 

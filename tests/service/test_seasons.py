@@ -433,7 +433,8 @@ def test_a_board_ends_after_the_last_score_that_it_took(stage: Stage, how: Statu
         await submit(laurels, ("ada", 1))
         ahead = today.end + 100 * SECOND_US
         await submit(laurels, ("bob", 2), at=ahead)
-        ended = await laurels.boards.change(held(laurels), {}, how)
+        # As a client does that sends all that it knows.
+        ended = await laurels.boards.change(held(laurels), {"windows": held(laurels).windows}, how)
         assert ended.ended_at == ahead + 1
         stage.clock.now = ahead + 2
         for _ in range(3):
@@ -463,6 +464,11 @@ def test_an_end_that_leaves_out_scores_is_refused(stage: Stage) -> None:
             with pytest.raises(Conflict) as caught:
                 await laurels.boards.change(held(laurels), {"end_at": end})
             assert (caught.value.code, caught.value.field) == ("period_has_scores", "endTime")
+            # Whatever else is asked for with it.
+            for status, fields in ((Status.ENDED, {}), (None, {"windows": (DAILY, ALL_TIME, Window("weekly"))})):
+                with pytest.raises(Conflict) as caught:
+                    await laurels.boards.change(held(laurels), {"end_at": end, **fields}, status)
+                assert (caught.value.code, caught.value.field) == ("period_has_scores", "endTime")
         later = await laurels.boards.change(held(laurels), {"end_at": stage.clock.now + HOUR})
         assert later.end_at == stage.clock.now + HOUR
 

@@ -9,6 +9,7 @@ WORDS = [
         "The client for programs that run on an event loop: the same calls, with `await`.",
         "The client for programs that wait.",
     ),
+    ("import asyncio\nimport threading", "import threading\nimport time"),
     ("asyncio", "time"),
     ("AsyncIterator, Callable, Coroutine, Sequence", "Callable, Iterator, Sequence"),
     ("Coroutine[Any, Any, T]", "T"),

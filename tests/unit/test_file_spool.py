@@ -264,6 +264,25 @@ def test_no_more_is_lost_than_a_record_that_is_damaged(tmp_path: Path, where: st
     asyncio.run(run())
 
 
+def test_zeros_that_a_power_cut_left_are_no_items(tmp_path: Path) -> None:
+    async def fill() -> None:
+        spool = await opened(tmp_path)
+        await spool.append([b"kept"])
+        await spool.close()
+
+    async def read() -> tuple[int, list[bytes]]:
+        spool = await opened(tmp_path)
+        found = spool.waiting, await spool.peek(1000)
+        await spool.close()
+        return found
+
+    asyncio.run(fill())
+    (segment,) = tmp_path.glob("ledger/lane-*/*.log")
+    with segment.open("ab") as stream:
+        stream.write(bytes(4096))
+    assert asyncio.run(read()) == (1, [b"kept"])
+
+
 def test_records_of_an_older_version_are_read(tmp_path: Path) -> None:
     lane = tmp_path / "ledger" / "lane-000"
     lane.mkdir(parents=True)

@@ -37,10 +37,17 @@ class FileSpool:
 
     async def peek(self, limit: int) -> list[bytes]:
         """Those of dead processes first: they are older than our own lane, which is the first."""
+        failure: Unavailable | None = None
         for lane in reversed(self._lanes):
             self._peeked = lane
-            if lane.waiting and (items := await self._write(lane.peek, limit)):
-                return items
+            try:
+                if lane.waiting and (items := await self._write(lane.peek, limit)):
+                    return items
+            except Unavailable as error:
+                # The disk can't be read there: the others go on.
+                failure = error
+        if failure is not None:
+            raise failure
         return []
 
     async def drop(self, count: int) -> None:

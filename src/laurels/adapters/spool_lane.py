@@ -279,7 +279,8 @@ def _read_item(stream: BinaryIO, at: int, size: int) -> tuple[bytes | None, int]
         begin = at + _OLD_HEAD.size
     else:
         return None, at
-    if length > MAX_ITEM_BYTES or begin + length > size:
+    # An item is never empty: these are zeros that a power cut left.
+    if not 0 < length <= MAX_ITEM_BYTES or begin + length > size:
         return None, at
     stream.seek(begin)
     item = stream.read(length)

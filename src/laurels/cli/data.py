@@ -122,6 +122,10 @@ def import_(
         str | None, typer.Option("--from", help="Not a file: everything of the Laurels that runs at this address.")
     ] = None,
     from_key: Annotated[str | None, typer.Option(help="The admin key of the Laurels that --from names.")] = None,
+    last: Annotated[
+        bool,
+        typer.Option("--last", help="The Laurels that --from names takes no more scores: bring rewards over, too."),
+    ] = False,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
@@ -132,7 +136,7 @@ def import_(
     from the run id and their line number. Exit code 1: some lines did not go in.
     """
     if from_url is not None:
-        if asyncio.run(_import_from(reach(url, key, data_dir), from_url, from_key, board)):
+        if asyncio.run(_import_from(reach(url, key, data_dir), from_url, from_key, board, last=last)):
             raise typer.Exit(DIFFERENT)
         return
     if board is None:
@@ -240,9 +244,11 @@ async def _import(settings: Settings, board: str, source: Path | None, file_form
     return importer.refused
 
 
-async def _import_from(settings: Settings, from_url: str, from_key: str | None, board: str | None) -> int:
+async def _import_from(
+    settings: Settings, from_url: str, from_key: str | None, board: str | None, *, last: bool
+) -> int:
     async with reach_other(from_url, from_key) as source, connect(settings) as target:
-        move = Move(source, target)
+        move = Move(source, target, last=last)
         try:
             await move.everything(board)
         finally:

@@ -30,9 +30,14 @@ PROFILE = ("userId", "displayName", "avatarUrl", "region", "circles")
 
 
 class Move:
-    def __init__(self, source: Peer, target: Peer) -> None:
+    """`last`: the other one takes no more scores. Only then rewards are brought over: else a period that ends on both
+    would be rewarded on both.
+    """
+
+    def __init__(self, source: Peer, target: Peer, *, last: bool) -> None:
         self._source = source
         self._target = target
+        self._last = last
         self.pods = self.keys = self.people = self.boards = self.accepted = self.duplicates = 0
         self.refused: list[str] = []
         # What can't be brought over.
@@ -142,6 +147,9 @@ class Move:
             # They were granted there, and perhaps handed out: here nobody would know.
             bounds["rewards"] = []
             self.left.append(f"{board['UUID']}: it has ended, and its rewards stay there.")
+        elif board["rewards"] and not self._last:
+            del bounds["rewards"]
+            self.left.append(f"{board['UUID']}: its rewards are brought over by the last run, with --last.")
         if any(there[name] != bounds[name] for name in bounds):
             await call(self._target, "PATCH", path, json=bounds)
         if board["status"] == "ARCHIVED":

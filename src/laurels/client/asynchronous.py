@@ -1,8 +1,8 @@
 """The client for programs that run on an event loop: the same calls, with `await`."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from functools import cached_property
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
@@ -53,12 +53,17 @@ class AsyncClient:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self.http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
         self._options: dict[str, Any] = {"base_url": url, "headers": headers, "transport": transport}
+        self._making = threading.Lock()
+        self._made: httpx.AsyncClient | None = None
         self._tries = tries
 
-    @cached_property
+    @property
     def _streams(self) -> httpx.AsyncClient:
         """For live iterators: each keeps a connection, and must not take it from other calls."""
-        return httpx.AsyncClient(**self._options, timeout=SILENCE_S, limits=STREAM_LIMITS)
+        with self._making:
+            if self._made is None:
+                self._made = httpx.AsyncClient(**self._options, timeout=SILENCE_S, limits=STREAM_LIMITS)
+            return self._made
 
     submit = _ask(asks.submit)
     top = _ask(asks.top)
@@ -178,8 +183,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         await self.http.aclose()
-        if "_streams" in self.__dict__:
-            await self._streams.aclose()
+        if self._made is not None:
+            await self._made.aclose()
 
     async def __aenter__(self) -> Self:
         return self

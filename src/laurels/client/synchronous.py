@@ -1,8 +1,8 @@
 """The client for programs that wait."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
@@ -53,12 +53,17 @@ class Client:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self.http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
         self._options: dict[str, Any] = {"base_url": url, "headers": headers, "transport": transport}
+        self._making = threading.Lock()
+        self._made: httpx.Client | None = None
         self._tries = tries
 
-    @cached_property
+    @property
     def _streams(self) -> httpx.Client:
         """For live iterators: each keeps a connection, and must not take it from other calls."""
-        return httpx.Client(**self._options, timeout=SILENCE_S, limits=STREAM_LIMITS)
+        with self._making:
+            if self._made is None:
+                self._made = httpx.Client(**self._options, timeout=SILENCE_S, limits=STREAM_LIMITS)
+            return self._made
 
     submit = _ask(asks.submit)
     top = _ask(asks.top)
@@ -171,8 +176,8 @@ class Client:
 
     def close(self) -> None:
         self.http.close()
-        if "_streams" in self.__dict__:
-            self._streams.close()
+        if self._made is not None:
+            self._made.close()
 
     def __enter__(self) -> Self:
         return self

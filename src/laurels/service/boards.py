@@ -238,22 +238,23 @@ class Boards:
                 return board
             raise Conflict("board_archived", "An archived board can't be changed.")
 
-        def change(fresh: Board, moment: int = now) -> Board:
+        def change(fresh: Board, moment: int = now, to: Status | None = status) -> Board:
             changed = replace(with_terms_kept(fresh, now), **fields)
             _check_bounds(changed)
-            if status is not None:
-                changed = _with_status(changed, status, moment)
-            after = changed.status_at(now) if status is None else status
+            if to is not None:
+                changed = _with_status(changed, to, moment)
+            after = changed.status_at(now) if to is None else to
             if _STATUSES.index(after) < _STATUSES.index(before):
                 raise Conflict("status_backwards", f"The board is {before}: it can't become {after} again.")
             return changed
 
         async with self._changing:
+            stored = board
             if "windows" in fields:
-                stored = await self._add_windows(board, change)
-            elif status in {Status.ENDED, Status.ARCHIVED} and before in {Status.SCHEDULED, Status.ACTIVE}:
-                stored = await self._end(board, change)
-            else:
+                stored = await self._add_windows(board, lambda fresh: change(fresh, now, None))
+            if status in {Status.ENDED, Status.ARCHIVED} and before in {Status.SCHEDULED, Status.ACTIVE}:
+                stored = await self._end(board, change, fields)
+            elif "windows" not in fields or status is not None:
                 stored = await self.update(board, lambda fresh: _with_end_checked(fresh, change(fresh)))
             if (stored.capacity, stored.forgets) != (board.capacity, board.forgets):
                 await self._follower.load(stored)
@@ -261,19 +262,25 @@ class Boards:
                 await self.load_new(board, stored)
         return stored
 
-    async def _end(self, board: Board, change: Callable[[Board, int], Board]) -> Board:
+    async def _end(self, board: Board, change: Callable[[Board, int], Board], fields: Mapping[str, Any]) -> Board:
         """End a board now, or after the last of its scores, if some are ahead of the clock: all that it took count."""
         for _ in range(ATTEMPTS):
             free = await self._ledger.free_instant(board.id, self._clock.now_us(), 0)
 
             def end(fresh: Board, free: FreeInstant = free) -> BoardChange:
-                return BoardChange(change(fresh, free.at), ends_at=free)
+                changed = change(fresh, free.at)
+                # Another end may have been asked for with it.
+                return (
+                    BoardChange(changed, ends_at=free)
+                    if changed.ended_at == free.at
+                    else _with_end_checked(fresh, changed)
+                )
 
             try:
                 return await self.update(board, end)
             except Conflict as error:
                 # Some came in meanwhile.
-                if error.code != "period_has_scores":
+                if error.code != "period_has_scores" or "end_at" in fields:
                     raise
         raise Conflict("changed_meanwhile", "Scores ahead of the clock come in all the time. Try again.")
 
@@ -286,12 +293,13 @@ class Boards:
             if changed.windows[: len(fresh.windows)] != fresh.windows:
                 raise Conflict("changed_meanwhile", "Somebody added windows at the same time. Read it and try again.")
             spans = joining_spans(changed.windows[len(fresh.windows) :], start)
-            return BoardChange(changed, spans=tuple(spans), free_from=start if spans else None)
+            ends_at = _with_end_checked(fresh, changed).ends_at
+            return BoardChange(changed, spans=tuple(spans), free_from=start if spans else None, ends_at=ends_at)
 
         try:
             return await self.update(board, add)
         except Conflict as error:
-            if error.code != "period_has_scores":
+            if error.code != "period_has_scores" or error.field == "endTime":
                 raise
             raise Conflict("changed_meanwhile", "Scores ahead of the clock came in just now. Try again.") from None
 
@@ -307,6 +315,10 @@ class Boards:
         return (await self._ledger.free_instant(board.id, self._clock.now_us(), NOTICE_US)).at
 
     def _hold(self, board: Board) -> None:
+        before = self._by_id.get(board.id)
+        if before is not None and before.uuid != board.uuid and self._boards.get(before.uuid) is before:
+            # A ledger that has lost a board gave its number to another one.
+            self._let_go(before)
         self._boards[board.uuid] = self._by_id[board.id] = board
         self._follower.know(board)
 

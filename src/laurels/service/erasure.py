@@ -76,11 +76,14 @@ class Erasures:
         # Known before the first is forgotten: a row that is still on its way, however late, is read again then.
         floor = await self._ledger.people.note_forgotten() if erasures else 0
         await self._ledger.read_as_of()
+        users: dict[str, list[str]] = {}
         for erasure in erasures:
-            for board in self._boards.all():
-                if board.pod_id == erasure.pod_id:
-                    for period in board.periods:
-                        await self._index.forget(board.ranking(period.id), [erasure.user_id], floor)
+            users.setdefault(erasure.pod_id, []).append(erasure.user_id)
+        for board in self._boards.all():
+            for period in board.periods if board.pod_id in users else ():
+                # All at once: a build under way begins anew for it.
+                await self._index.forget(board.ranking(period.id), users[board.pod_id], floor)
+        for erasure in erasures:
             await self._ledger.people.sweep_erasure(erasure)
         return len(erasures)
 

@@ -266,9 +266,14 @@ class Healer:
                 if may_pass:
                     await self.pass_once()
                 await self._pause(interval_s)
+                # However many are in a hurry.
+                await asyncio.sleep(RETRY_S)
                 # After an outage of the index every server looks for itself.
                 missed = self._index.outages != self._outages_mended
                 may_pass = missed or await self._index.claim("repair", interval_s * 0.9)
+                if not may_pass and self._suspected():
+                    # Another server builds them anew: see whether it has.
+                    await self._states()
                 told = ""
             except LaurelsError as error:
                 if error.message != told:

@@ -38,6 +38,9 @@ SCORE_CHANGED = "score.changed"
 PERIOD_FROZEN = "period.frozen"
 PERIOD_REFROZEN = "period.refrozen"
 REWARD_GRANTED = "reward.granted"
+# What a pod may be behind with.
+CHANGES = "changes"
+PERIODS = "periods"
 
 
 class _Message(Struct, frozen=True):
@@ -70,7 +73,9 @@ class Publisher:
         self._sender = ""
         # While Kafka can't be reached, and by pod while only its topics can't be written.
         self._wait = _Wait()
-        self._waits: dict[str, _Wait] = {}
+        self._waits: dict[tuple[str, str], _Wait] = {}
+        # Pods of which it was told that they are behind.
+        self._told: set[str] = set()
         # Of pods of which not all could be sent: what was.
         self._taken: dict[str, set[bytes | None]] = {}
 
@@ -83,33 +88,38 @@ class Publisher:
         if time.monotonic() < self._wait.until:
             return False
         cursors = await self._streams.begin_publishing()
-        if any(pod_id not in self._waiting for pod_id in cursors.behind):
+        if any(pod_id not in self._waiting(CHANGES) for pod_id in cursors.behind):
             return True
         events, _ = await self._streams.accepted_after(cursors.every, 1, without=list(cursors.behind))
-        return bool(events) or bool(await self._streams.unpublished_periods(1, self._waiting))
+        return bool(events) or bool(await self._streams.unpublished_periods(1, self._waiting(PERIODS)))
 
     async def publish(self) -> dict[str, Any]:
         changes = periods = rewards = 0
         while (sent := await self._publish_next()) is not None and changes < ROUNDS * AT_ONCE:
             changes += sent
         for pod_id in (await self._streams.begin_publishing()).behind:
-            if pod_id not in self._waiting:
+            if pod_id not in self._waiting(CHANGES):
                 changes += await self._catch_up(pod_id)
-        for board_id, period in await self._streams.unpublished_periods(AT_ONCE, self._waiting):
+                if pod_id in self._waiting(CHANGES):
+                    # It may have taken as long as a send may take: the others have their turn before the next one.
+                    break
+        for board_id, period in await self._streams.unpublished_periods(AT_ONCE, self._waiting(PERIODS)):
             board = await self._board(board_id)
-            if board.pod_id not in self._waiting and (told := await self._publish_period(board, period)) is not None:
+            if board.pod_id in self._waiting(PERIODS):
+                continue
+            if (told := await self._publish_period(board, period)) is not None:
                 rewards += told
                 periods += 1
-        behind = (await self._streams.begin_publishing()).behind
-        for pod_id in {*behind, *self._waits}:
+        behind = {*(await self._streams.begin_publishing()).behind, *(pod_id for pod_id, _ in self._waits)}
+        self._told |= behind
+        for pod_id in self._told:
             PUBLISH_BEHIND.labels(pod_id).set(pod_id in behind)
         return {"scoreChanges": changes, "periods": periods, "rewards": rewards, "podsBehind": len(behind)}
 
-    @property
-    def _waiting(self) -> list[str]:
+    def _waiting(self, what: str) -> list[str]:
         """Pods that are not to be tried yet."""
         now = time.monotonic()
-        return [pod_id for pod_id, wait in self._waits.items() if now < wait.until]
+        return [pod_id for (pod_id, which), wait in self._waits.items() if which == what and now < wait.until]
 
     async def _publish_next(self) -> int | None:
         """Publish the next events of all pods that are not behind; None: there are none, or somebody else does."""
@@ -154,7 +164,7 @@ class Publisher:
                 failed.setdefault(message.pod_id, f"{message.letter.topic}: {answer.reason}")
         if failed and all(answer is not None for answer in answers):
             await self._need_kafka(failed)
-        self._note(left, [answer is None for answer in answers], failed)
+        self._note(kind, left, [answer is None for answer in answers], failed)
         PUBLISHED.labels(kind).inc(sum(answer is None for answer in answers))
         return failed
 
@@ -168,19 +178,20 @@ class Publisher:
                 "kafka_unavailable", f"Nothing can be published to {next(iter(failed.values()))}"
             ) from None
 
-    def _note(self, sent: Sequence[_Message], taken: Sequence[bool], failed: dict[str, str]) -> None:
+    def _note(self, kind: str, sent: Sequence[_Message], taken: Sequence[bool], failed: dict[str, str]) -> None:
         """What was taken when others of its pod were not is not sent again the next time."""
         self._wait = _Wait()
+        what = CHANGES if kind == SCORE_CHANGED else PERIODS
         for message, is_taken in zip(sent, taken, strict=True):
             if message.pod_id not in failed:
                 self._taken.pop(message.pod_id, None)
-                self._waits.pop(message.pod_id, None)
+                self._waits.pop((message.pod_id, what), None)
             elif is_taken:
                 self._taken.setdefault(message.pod_id, set()).add(message.letter.value)
         for pod_id, reason in failed.items():
-            if pod_id not in self._waits:
+            if (pod_id, what) not in self._waits:
                 log.warning("publishing_falls_behind", pod=pod_id, reason=reason)
-            self._waits.setdefault(pod_id, _Wait()).grow()
+            self._waits.setdefault((pod_id, what), _Wait()).grow()
 
     # Score changes
 

@@ -77,6 +77,9 @@ class Recorder:
             try:
                 recording = await self.record([events[number] for number in numbers])
             except LaurelsError as error:
+                if not results and error.code == "ledger_unavailable":
+                    # Nothing is stored yet: it is the same for all.
+                    raise
                 results |= dict.fromkeys(numbers, error)
                 continue
             for number, event, result in zip(numbers, recording.events, recording.results, strict=True):

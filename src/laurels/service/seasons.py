@@ -39,8 +39,8 @@ class Seasons:
         self._freezer = freezer
         self._boards = boards
         self._clock = clock
-        # By board, its revision, and name: a name may go over to another period.
-        self._past: dict[tuple[int, int, str], Period] = {}
+        # By history, board, its revision, and name: a name may go over to another period.
+        self._past: dict[tuple[str, int, int, str], Period] = {}
 
     # Which period
 
@@ -97,7 +97,7 @@ class Seasons:
         return found
 
     async def _find(self, board: Board, name: str) -> Period | None:
-        key = (board.id, board.revision, name)
+        key = (self._boards.history, board.id, board.revision, name)
         period = self._past.get(key)
         if period is not None and not self._may_be_pruned(board, period):
             return period
@@ -110,7 +110,7 @@ class Seasons:
 
     def forget(self, board: Board, period: Period) -> None:
         """What is known of a past period is not so any more."""
-        self._past.pop((board.id, board.revision, period.name), None)
+        self._past.pop((self._boards.history, board.id, board.revision, period.name), None)
 
     def _may_be_pruned(self, board: Board, period: Period) -> bool:
         kept = board.keep_periods_days

@@ -120,8 +120,10 @@ class Spooler:
         while True:
             some = False
             try:
-                await self._spool.replay_aside()
                 some = await self._replay_some()
+                if not some:
+                    # When there is room for it.
+                    await self._spool.replay_aside()
             except LaurelsError as error:
                 log.debug("replay_waits", reason=error.message)
                 await asyncio.sleep(RETRY_S)
@@ -148,12 +150,12 @@ class Spooler:
                 aside.append(self._aside(item, "internal", f"It can't be read: {error}."))
         if found:
             recording = await self._recorder.record([event for _, event in found])
-            aside += self._failed(found, recording.results)
             records = [result for result in recording.results if isinstance(result, Record)]
             await self._follower.apply([row for record in records for row in record.rows], recording.as_of)
             for event, result in zip(recording.events, recording.results, strict=True):
                 if isinstance(result, Record):
                     _tell_outcome(event, result)
+            aside += self._failed(found, recording.results)
         if aside:
             await self._spool.set_aside([_encoder.encode(each) for each in aside])
         await self._spool.drop(len(items))

@@ -140,18 +140,26 @@ class KafkaBroker:
     def _send(self, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
         with self._making:
             producer = self._open_producer()
-            self._make_topics({letter.topic for letter in letters})
-        answers = self._produce(producer, letters)
-        # The limit is one for what the client sends together: alone, most of what was refused fits.
-        for number, answer in enumerate(answers):
-            if answer is not None and answer.too_large and len(letters) > 1:
-                (answers[number],) = self._produce(producer, [letters[number]])
+        self._make_topics({letter.topic for letter in letters})
+        answers = self._produce_apart(producer, letters)
         for letter, answer in zip(letters, answers, strict=True):
             if answer is not None:
                 # It may be gone, or was never made.
                 self._made.discard(letter.topic)
                 if answer.fatal:
                     self._producer = None
+        return answers
+
+    def _produce_apart(self, producer: Producer, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
+        """Send letters. What is refused as too large is sent again in halves: alone, most of it fits."""
+        answers = self._produce(producer, letters)
+        large = [number for number, answer in enumerate(answers) if answer is not None and answer.too_large]
+        middle = (len(large) + 1) // 2
+        for half in (large[:middle], large[middle:]) if len(letters) > 1 else ():
+            if half:
+                again = self._produce_apart(producer, [letters[number] for number in half])
+                for number, answer in zip(half, again, strict=True):
+                    answers[number] = answer
         return answers
 
     def _produce(self, producer: Producer, letters: Sequence[Outgoing]) -> list[Undelivered | None]:

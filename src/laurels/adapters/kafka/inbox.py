@@ -167,7 +167,11 @@ class KafkaInbox:
         self._may_be_paused = True
         self._left_off.clear()
         try:
-            self._ids |= self._wait_for_ids({each.topic for each in partitions})
+            for topic, topic_id in self._wait_for_ids({each.topic for each in partitions}).items():
+                if (known := self._ids.get(topic)) and known != topic_id:
+                    # What is under way is of the old one: its offsets must not be committed under the new id.
+                    self._not_assigned = f"the topic {topic} was made anew"
+                self._ids[topic] = topic_id
             asked = [TopicPartition(each.topic, each.partition) for each in partitions]
             started = [self._start(each) for each in consumer.committed(asked, timeout=COMMITTED_TIMEOUT_S)]
             consumer.incremental_assign(started)

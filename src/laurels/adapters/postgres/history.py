@@ -6,17 +6,21 @@ new history. From then on no server can write with what it knew before, and no i
 """
 
 import secrets
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import structlog
 
 from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.sql_files import load_queries
+from laurels.errors import Unavailable
 from laurels.ports import AsOf, Position
 
 SQL = load_queries("laurels.adapters.postgres", "history.sql")
 
 log = structlog.get_logger()
+
+ATTEMPTS = 5
 
 
 class PostgresHistory:
@@ -27,39 +31,43 @@ class PostgresHistory:
 
     async def read(self) -> AsOf:
         """See Ledger.read_as_of."""
+        for _ in range(ATTEMPTS):
+            history, is_the_same, floor, number, token = await self._look()
+            if is_the_same:
+                self._seen = (number, token)
+                self.as_of = AsOf(str(history), int(floor))
+                self._pool.history = self.as_of.history
+                return self.as_of
+            await self._begin(str(history), self._seen)
+            self._seen = None
+        raise Unavailable("ledger_unavailable", "Servers with different data answer at the address of PostgreSQL.")
+
+    async def _look(self) -> Sequence[Any]:
         asked = (*(self._seen or (None, None)), self.as_of.history)
         found = await self._pool.read(lambda c: c.fetchrow(SQL["read_as_of"], *asked))
         assert found is not None, "there is always a mark"
-        history, is_the_same, floor, number, token = found
-        if not is_the_same:
-            history = await self._begin(str(history), self._seen)
-            self._seen = None
-        else:
-            self._seen = (number, token)
-        self.as_of = AsOf(str(history), int(floor))
-        self._pool.history = self.as_of.history
-        return self.as_of
+        return tuple(found)
 
-    async def _begin(self, ended: str, mark: tuple[int, str] | None) -> str:
+    async def _begin(self, ended: str, mark: tuple[int, str] | None) -> None:
         """Begin a new history, unless somebody else just did. `mark`: one that should be there."""
 
-        async def begin(connection: Connection) -> str:
+        async def begin(connection: Connection) -> None:
             await connection.execute(SQL["lock_history"])
             found = await connection.fetchrow(SQL["read_as_of"], *(mark or (None, None)), ended)
             assert found is not None, "there is always a mark"
             if found["history"] != ended or found["is_the_same"]:
-                return str(found["history"])
+                return
             history = secrets.token_hex(8)
             await connection.execute(SQL["begin_history"], history)
+            await connection.execute(SQL["raise_floor"])
             await connection.execute(SQL["mark_now"])
             log.warning(
                 "ledger_lost_data",
                 history=history,
                 reason="PostgreSQL was failed over or restored. What it lost is gone; rankings are built anew from it.",
             )
-            return history
 
-        return await self._pool.write(begin, repeat=True, checked=False)
+        await self._pool.write(begin, repeat=True, checked=False)
 
     async def mark(self) -> None:
         """See Ledger.mark."""

@@ -24,6 +24,11 @@ SELECT setval('versions', nextval('versions') + 10000000000), setval('event_seqs
        setval(pg_get_serial_sequence('marks', 'n'), nextval(pg_get_serial_sequence('marks', 'n')) + 1000000),
        setval(pg_get_serial_sequence('boards', 'id'), nextval(pg_get_serial_sequence('boards', 'id')) + 10000);
 
+-- name: raise_floor
+-- An index may know a floor that the ledger has lost: this one is above all of them.
+INSERT INTO facts (name, value) SELECT 'forgotten_version', last_value::text FROM versions
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
 -- name: insert_mark
 -- Not more than one a second, whoever asks.
 INSERT INTO marks (token) SELECT substr(replace(gen_random_uuid()::text, '-', ''), 1, 16)

@@ -7,7 +7,10 @@ BEGIN
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION 'this server is a standby' USING ERRCODE = 'read_only_sql_transaction';
     END IF;
-    RETURN pg_relation_filepath('facts') || ' ' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8);
+    RETURN pg_relation_filepath('facts')
+        -- Without fsync nobody knows what a restart has lost.
+        || CASE WHEN current_setting('fsync') = 'off' THEN ' ' || extract(epoch FROM pg_postmaster_start_time()) ELSE '' END
+        || ' ' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8);
 EXCEPTION
     WHEN insufficient_privilege OR undefined_function OR feature_not_supported THEN
         RETURN pg_relation_filepath('facts') || ' ?';
