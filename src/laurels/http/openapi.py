@@ -10,11 +10,12 @@ from laurels import __version__
 from laurels.core import limits
 from laurels.errors import OUTSIDE, Malformed
 from laurels.http import guards
-from laurels.http.answers import Problem, RebuildLine, VerifyLine
+from laurels.http.answers import Problem
 from laurels.http.call import Endpoint, Streamed, Text
 from laurels.http.fields import BoardUuid, Circle, DeadLetterId, PodId, SchemaVersion, UserId
 from laurels.http.live import Live
 from laurels.http.live_answers import LiveFrame
+from laurels.http.operating_answers import RebuildLine, VerifyLine
 from laurels.http.problems import MEDIA_TYPE
 from laurels.http.requests import ScoreItem
 

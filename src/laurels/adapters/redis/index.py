@@ -2,18 +2,25 @@
 
 import asyncio
 import secrets
-import struct
 from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import msgspec
-
 from laurels.adapters.numbering import number_places
 from laurels.adapters.redis.connection import Answer, RedisConnection, Script
+from laurels.adapters.redis.packing import (
+    pack,
+    pack_rows,
+    read_entries,
+    read_held,
+    read_score,
+    read_time,
+    spell_bounds,
+    spell_view,
+)
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import bucket_edges
-from laurels.core.order import Order, Ties
+from laurels.core.order import Order
 from laurels.errors import Unavailable
 from laurels.ports import (
     Applied,
@@ -46,11 +53,6 @@ LOOKS = 20
 MAX_KEYS = 10_000
 
 _STYLES = {RankStyle.ORDINAL: b"o", RankStyle.COMPETITION: b"c", RankStyle.DENSE: b"d"}
-_TIME = struct.Struct(">Q")
-NO_TIME = bytes(8)
-_ALL = (1 << 64) - 1
-_SIGN = 1 << 63
-_pack = msgspec.msgpack.Encoder().encode
 
 
 class _Keys(NamedTuple):
@@ -131,7 +133,7 @@ class RedisIndex:
         as_of: AsOf = AsOf(),  # noqa: B008 - a frozen value
     ) -> Applied:
         keys = self._keys_of(ranking)
-        packed = _pack_rows(ranking, rows)
+        packed = pack_rows(ranking, rows)
         known = (as_of.history, as_of.floor)
         status, *rest = await self._run(
             ranking, "apply", *packed, _STYLES[style], keys.channel, self._publish, left_out, *known
@@ -152,7 +154,7 @@ class RedisIndex:
         self._keys.pop(ranking.period_id, None)
 
     async def forget(self, ranking: Ranking, user_ids: Sequence[str], floor: int) -> None:
-        await self._run(ranking, "forget", _pack(list(user_ids)), floor)
+        await self._run(ranking, "forget", pack(list(user_ids)), floor)
 
     async def trim(self, ranking: Ranking, *, forget: bool) -> int:
         gone, cursor = 0, "0"
@@ -179,7 +181,7 @@ class RedisIndex:
         best: Sequence[Row],
         as_of: AsOf = AsOf(),  # noqa: B008 - a frozen value
     ) -> None:
-        packed = _pack_rows(ranking, best)
+        packed = pack_rows(ranking, best)
         known = (as_of.history, as_of.floor)
         status, *_ = await self._run(ranking, "refill", refill.token, refill.wanted, *packed, *known)
         if status != b"gone":
@@ -214,7 +216,7 @@ class RedisIndex:
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
         total, first, page = await self._look(ranking, "top", offset, limit, _STYLES[style])
-        return Page(number_places(_entries(ranking, page), offset, first, style), total)
+        return Page(number_places(read_entries(ranking, page), offset, first, style), total)
 
     async def revision(self, ranking: Ranking) -> Hashable:
         (revision,) = await self._look(ranking, "revision")
@@ -232,9 +234,9 @@ class RedisIndex:
         return None if found is None else found[0]
 
     async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
-        (found,) = await self._look(ranking, "places", _pack(list(user_ids)), _STYLES[style])
+        (found,) = await self._look(ranking, "places", pack(list(user_ids)), _STYLES[style])
         return [
-            None if each is None else Place(user_id, _score(ranking, each[1]), _time(ranking, each[2]), each[0])
+            None if each is None else Place(user_id, read_score(ranking, each[1]), read_time(ranking, each[2]), each[0])
             for user_id, each in zip(user_ids, found, strict=True)
         ]
 
@@ -244,10 +246,10 @@ class RedisIndex:
             total, *ends = await self._look(ranking, "ends")
             if not total:
                 return Distribution([], [], [])
-            first, last = (_score(ranking, end) for end in ends)
+            first, last = (read_score(ranking, end) for end in ends)
             edges = bucket_edges(min(first, last), max(first, last), buckets)
-            bounds = _pack(_bounds(ranking, edges))
-            status, *rest = await self._ask(ranking, "spread", *ends, bounds, ranking.order, *_view(ranking))
+            bounds = pack(spell_bounds(ranking, edges))
+            status, *rest = await self._ask(ranking, "spread", *ends, bounds, ranking.order, *spell_view(ranking))
             if status == b"moved":
                 continue
             _need_ok(status)
@@ -255,7 +257,7 @@ class RedisIndex:
             # Edges go up. In a descending ranking those before an edge are the ones at or above it.
             below = before if ranking.order is Order.ASC else [total - count for count in before]
             counts = [high - low for low, high in pairwise([0, *below, total])]
-            return Distribution(edges, counts, [_score(ranking, score) for score in scores])
+            return Distribution(edges, counts, [read_score(ranking, score) for score in scores])
         raise Unavailable("catching_up", "This ranking changes too fast for a distribution. Try again.")
 
     async def count(self, ranking: Ranking) -> int:
@@ -269,8 +271,8 @@ class RedisIndex:
     async def held(self, ranking: Ranking, user_ids: Sequence[str]) -> list[Held | None]:
         if not user_ids:
             return []
-        (found,) = await self._read(ranking, "held", _pack(list(user_ids)))
-        return [None if each is None else _held(ranking, *each) for each in found]
+        (found,) = await self._read(ranking, "held", pack(list(user_ids)))
+        return [None if each is None else read_held(ranking, *each) for each in found]
 
     async def segments(self, ranking: Ranking) -> list[str]:
         found: set[str] = set()
@@ -328,7 +330,7 @@ class RedisIndex:
 
     async def _look(self, ranking: Ranking, script: str, *args: Any) -> Answer:
         """A read of one segment, as somebody sees it."""
-        return await self._read(ranking, script, *args, *_view(ranking))
+        return await self._read(ranking, script, *args, *spell_view(ranking))
 
     async def _read(self, ranking: Ranking, script: str, *args: Any) -> Answer:
         status, *rest = await self._ask(ranking, script, *args)
@@ -338,19 +340,19 @@ class RedisIndex:
     async def _around(
         self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle
     ) -> tuple[Page, int] | None:
-        status, *rest = await self._ask(ranking, "around", user_id, above, below, _STYLES[style], *_view(ranking))
+        status, *rest = await self._ask(ranking, "around", user_id, above, below, _STYLES[style], *spell_view(ranking))
         if status == b"nobody":
             return None
         _need_ok(status)
         total, first, page, offset, better = rest
-        return Page(number_places(_entries(ranking, page), offset, first, style), total), better
+        return Page(number_places(read_entries(ranking, page), offset, first, style), total), better
 
     async def _load_rows(self, ranking: Ranking, build_id: str, rows: AsyncIterator[list[Row]]) -> None:
         sending: set[asyncio.Task[Answer]] = set()
         try:
             async for chunk in rows:
                 for start in range(0, len(chunk), BUILD_ROWS):
-                    packed = _pack_rows(ranking, chunk[start : start + BUILD_ROWS])
+                    packed = pack_rows(ranking, chunk[start : start + BUILD_ROWS])
                     sending.add(asyncio.create_task(self._run(ranking, "build", build_id, CLAIM_MS, *packed)))
                     if len(sending) >= BUILDS_AT_ONCE:
                         done, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
@@ -390,66 +392,3 @@ def _state(answer: Answer | BaseException) -> IndexState:
     return IndexState(
         standby, Position.parse(position.decode()), epoch.decode(), capacity, bool(wants_build), generation.decode()
     )
-
-
-def _pack_rows(ranking: Ranking, rows: Sequence[Row]) -> tuple[bytes, bytes]:
-    """Users, versions, scores and segments; and the times, 8 bytes each, that sort as the ranking's ties do."""
-    negate = ranking.order is Order.DESC
-    flip = _ALL if ranking.ties is Ties.LATEST else 0
-    packed: list[tuple[str, int, float | bool] | tuple[str, int, float, str]] = []
-    times = bytearray()
-    for row in rows:
-        standing = row.ranked
-        if standing is None:
-            packed.append((row.user_id, row.version, False))
-            times += NO_TIME
-        else:
-            score = 0.0 - standing.score if negate else standing.score
-            if row.segments:
-                packed.append((row.user_id, row.version, score, " ".join(row.segments)))
-            else:
-                packed.append((row.user_id, row.version, score))
-            times += _TIME.pack((standing.achieved_at + _SIGN) ^ flip)
-    return _pack(packed), bytes(times)
-
-
-def _view(ranking: Ranking) -> tuple[str, bytes]:
-    """The segment that is read, and the guest: the time, then score and user."""
-    guest = ranking.guest
-    if guest is None:
-        return ranking.segment, b""
-    score = 0.0 - guest.score if ranking.order is Order.DESC else guest.score
-    flip = _ALL if ranking.ties is Ties.LATEST else 0
-    time = _TIME.pack((guest.achieved_at + _SIGN) ^ flip)
-    return ranking.segment, time + f"{score!r} {guest.user_id}".encode()
-
-
-def _score(ranking: Ranking, text: bytes) -> float:
-    score = float(text)
-    return 0.0 - score if ranking.order is Order.DESC else score + 0.0
-
-
-def _time(ranking: Ranking, prefix: bytes) -> int:
-    (time,) = _TIME.unpack(prefix)
-    return int(time ^ (_ALL if ranking.ties is Ties.LATEST else 0)) - _SIGN
-
-
-def _entries(ranking: Ranking, page: Sequence[bytes]) -> list[tuple[str, float, int]]:
-    return [
-        (member[8:].decode(), _score(ranking, score), _time(ranking, member[:8]))
-        for member, score in zip(page[::2], page[1::2], strict=True)
-    ]
-
-
-def _bounds(ranking: Ranking, edges: Sequence[float]) -> list[str]:
-    """The inner edges as ends of a ZCOUNT: below the edge, or (where scores are negated) at the edge and above."""
-    if ranking.order is Order.ASC:
-        return [f"({edge!r}" for edge in edges[1:-1]]
-    return [repr(0.0 - edge) for edge in edges[1:-1]]
-
-
-def _held(ranking: Ranking, tag: bytes, version: int, *ranked: bytes) -> Held:
-    if tag != b"=":
-        return Held(version, None, None)
-    score, prefix, segments = ranked
-    return Held(version, _score(ranking, score), _time(ranking, prefix), tuple(segments.decode().split()))

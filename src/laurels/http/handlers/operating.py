@@ -6,7 +6,9 @@ import msgspec
 
 from laurels.core.instants import to_datetime
 from laurels.errors import Conflict, NotFound
-from laurels.http.answers import (
+from laurels.http.board_parts import show_moment
+from laurels.http.call import Answered, Call, Streamed, Text
+from laurels.http.operating_answers import (
     HealthAnswer,
     JobAnswer,
     JobsAnswer,
@@ -17,8 +19,6 @@ from laurels.http.answers import (
     SpoolReplayAnswer,
     VerifyLine,
 )
-from laurels.http.board_parts import show_moment
-from laurels.http.call import Answered, Call, Streamed, Text
 from laurels.http.requests import NoQuery, RebuildQuery
 from laurels.metrics import METRICS_TYPE, render_metrics
 from laurels.service.boards import Boards
