@@ -252,9 +252,11 @@ class Healer:
             (ranking, state, state.position is not None and not known[state.position]) for ranking, state in found
         ]
         if history == self._ledger.as_of.history:
-            self._suspected().difference_update(
+            suspects = self._suspected()
+            suspects.difference_update(
                 ranking.period_id for ranking, state, lost in states if state.position is not None and not lost
             )
+            suspects.intersection_update(self._by_period)
         return states
 
     async def _pass_regularly(self, interval_s: float) -> None:
