@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pytest
+import structlog
 
 from laurels.adapters.http_sender import HttpSender
 from laurels.adapters.postgres import PostgresLedger
@@ -24,7 +25,7 @@ from laurels.service.submit import Accepted, Submission
 from support.replicas import DiskSnapshot, PostgresPair, RedisSnapshot
 from support.services import DEFAULTS, differences
 from support.stores import PostgresServer, RedisServer, shared_redis, temporary_folder
-from support.waiting import until_async
+from support.waiting import until, until_async
 
 Stores = tuple[PostgresServer, RedisServer]
 T = TypeVar("T")
@@ -207,6 +208,31 @@ def test_scores_that_were_lost_are_not_shown_and_do_not_beat_new_ones(pair: Post
         return await top(laurels, "b")
 
     asyncio.run(run())
+
+
+def test_a_server_says_what_its_postgresql_may_lose(pair: PostgresPair) -> None:
+    async def opened(url: str) -> list[str]:
+        with structlog.testing.capture_logs() as logs:
+            ledger = PostgresLedger(url, SystemClock(), max_connections=2)
+            await ledger.open()
+            # It works all the same.
+            assert ledger.as_of == await ledger.read_as_of()
+            await ledger.mark()
+            await ledger.close()
+        return [each["event"] + ": " + each["reason"] for each in logs if each["event"].startswith("ledger_may_lose")]
+
+    (told,) = asyncio.run(opened(pair.url()))
+    assert told.startswith("ledger_may_lose: Standbys follow asynchronously")
+    pair.cut()
+    until(lambda: pair.followers == 0, "nobody that follows")
+    assert asyncio.run(opened(pair.primary.url())) == []
+    # A role that may not ask for the timeline.
+    pair.primary.sql("CREATE ROLE plain LOGIN")
+    pair.primary.sql("CREATE DATABASE plain OWNER plain")
+    pair.primary.sql("REVOKE EXECUTE ON FUNCTION pg_walfile_name(pg_lsn) FROM PUBLIC", "plain")
+    url = pair.primary.url("plain").replace(f"//{pair.primary.user}@", "//plain@")
+    (told,) = asyncio.run(opened(url))
+    assert told.startswith("ledger_may_lose_unnoticed: This PostgreSQL does not tell its timeline")
 
 
 @pytest.mark.parametrize("stopped", [True, False], ids=["while nobody runs", "under running servers"])

@@ -45,6 +45,10 @@ class PostgresPair:
             "the standby to catch up",
         )
 
+    @property
+    def followers(self) -> int:
+        return int(self._value(self.primary, "count(*) FROM pg_stat_replication"))
+
     def cut(self) -> None:
         """From now on the standby gets nothing."""
         self.standby.kill()
