@@ -410,3 +410,26 @@ def migrate(cluster: RedisClusterServers, source: RedisServer, target: RedisServ
         time.sleep(0.05)
     for node in cluster.masters():
         node.call("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+
+
+@pytest.mark.parametrize("kind", ["redis", "cluster"])
+def test_all_periods_that_are_held_are_found(kind: str) -> None:
+    """On every node, and not those of another ledger."""
+
+    async def run() -> None:
+        index, other = use((shared_redis() if kind == "redis" else shared_cluster()).url), use(shared_redis().url)
+        mark = time.time_ns()
+        await index.open(f"found-{mark}")
+        await other.open(f"foun-{mark}")
+        rankings = [Ranking(period, "global", Order.DESC, Ties.EARLIEST, None) for period in range(1, 31)]
+        for each in rankings:
+            await index.load(each, chunks([Row(each.period_id, "u", Standing(1.0, 0), 1)]), Position(at="1"))
+        await other.load(rankings[0], chunks([]), Position(at="1"))
+        assert {period async for some in index.periods() for period in some} == set(range(1, 31))
+        for each in rankings[10:]:
+            await index.drop(each)
+        assert {period async for some in index.periods() for period in some} == set(range(1, 11))
+        await index.close()
+        await other.close()
+
+    asyncio.run(run())
