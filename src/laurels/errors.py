@@ -204,6 +204,7 @@ CODES: dict[str, str] = {
     "status_backwards": "a board's status only goes forward",
     "period_closed": "no period of the board takes scores of that time any more",
     "period_not_open": "the period is not going on: it can't be closed or extended by hand",
+    "end_before_scores": "the board has scores of a later time than its new end",
     "period_has_scores": "the next period has scores already, or begins in a moment: it is too late to extend this one",
     "reward_withdrawn": "final ranks were set right, and the reward is not earned any more",
     "reward_not_found": "there is no such reward, or none that this key may see",

@@ -96,12 +96,12 @@ def test_an_end_that_leaves_out_scores_is_refused(stage: Stage) -> None:
         for end in (stage.clock.now - 2 * HOUR, stage.clock.now, stage.clock.now + 100 * SECOND_US):
             with pytest.raises(Conflict) as caught:
                 await laurels.boards.change(held(laurels), {"end_at": end})
-            assert (caught.value.code, caught.value.field) == ("period_has_scores", "endTime")
+            assert (caught.value.code, caught.value.field) == ("end_before_scores", "endTime")
             # Whatever else is asked for with it.
             for status, fields in ((Status.ENDED, {}), (None, {"windows": (DAILY, ALL_TIME, Window("weekly"))})):
                 with pytest.raises(Conflict) as caught:
                     await laurels.boards.change(held(laurels), {"end_at": end, **fields}, status)
-                assert (caught.value.code, caught.value.field) == ("period_has_scores", "endTime")
+                assert (caught.value.code, caught.value.field) == ("end_before_scores", "endTime")
         later = await laurels.boards.change(held(laurels), {"end_at": stage.clock.now + HOUR})
         assert later.end_at == stage.clock.now + HOUR
 

@@ -149,7 +149,7 @@ def events_ahead() -> Conflict:
 
 def events_after_end() -> Conflict:
     return Conflict(
-        "period_has_scores",
+        "end_before_scores",
         "The board has scores of a later time than that. Choose a later endTime, or set the status to ENDED to end it "
         "after the last one.",
         field="endTime",

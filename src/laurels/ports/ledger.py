@@ -332,7 +332,7 @@ class Ledger(Protocol):
         Conflict if its revision is not the stored one any more; else that grows. Stale if the ledger is not in
         `history`. Events that are being recorded on the board are finished before, and those that come after it must
         know it. Conflict with the code `period_has_scores` if there are events from `free_from` on, or could be, for it
-        is not ahead of the clock; the same if there are any from `ends_at` on.
+        is not ahead of the clock; with `end_before_scores` if there are any from `ends_at` on.
         """
 
     async def free_instant(self, board_id: int, earliest: int, notice_us: int) -> FreeInstant:

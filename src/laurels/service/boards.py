@@ -280,7 +280,7 @@ class Boards:
                 return await self.update(board, end)
             except Conflict as error:
                 # Some came in meanwhile.
-                if error.code != "period_has_scores" or "end_at" in fields:
+                if error.code != "end_before_scores" or "end_at" in fields:
                     raise
         raise Conflict("changed_meanwhile", "Scores ahead of the clock come in all the time. Try again.")
 
@@ -299,7 +299,7 @@ class Boards:
         try:
             return await self.update(board, add)
         except Conflict as error:
-            if error.code != "period_has_scores" or error.field == "endTime":
+            if error.code != "period_has_scores":
                 raise
             raise Conflict("changed_meanwhile", "Scores ahead of the clock came in just now. Try again.") from None
 
