@@ -328,7 +328,7 @@ class Boards:
         del self._by_id[board.id]
         if self._boards.get(board.uuid) is board:
             del self._boards[board.uuid]
-        self._follower.unknow(board)
+        self._follower.drop_board(board)
 
     async def _create(self, board: Board) -> Board:
         try:

@@ -39,9 +39,9 @@ class Follower:
         """A board that was made or changed, here or elsewhere."""
         self._healer.know(board)
 
-    def unknow(self, board: Board) -> None:
-        """A board that the ledger has lost."""
-        self._healer.unknow(board)
+    def drop_board(self, board: Board) -> None:
+        """Forget a board that the ledger has lost."""
+        self._healer.drop_board(board)
 
     async def load_all(self, boards: Iterable[Board], progress: Progress) -> None:
         """Fill an index of our own from the ledger; `progress` is told how many rows of how many are in.

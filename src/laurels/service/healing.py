@@ -114,8 +114,8 @@ class Healer:
             self._queue.pop(period_id, None)
             self._overflowed.discard(period_id)
 
-    def unknow(self, board: Board) -> None:
-        """A board that the ledger has lost. Its rankings are dropped with all others that nobody owns."""
+    def drop_board(self, board: Board) -> None:
+        """Forget a board that the ledger has lost. The `trim` job drops its rankings, which nobody owns any more."""
         known = self._boards.pop(board.id, None)
         for period in (*board.periods, *(known.periods if known is not None else ())):
             self._by_period.pop(period.id, None)
