@@ -1,4 +1,4 @@
-"""Calls over HTTP that go on beside what is measured, each timed."""
+"""Timed HTTP calls that run in the background of a measurement."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ CALLERS = 4
 
 
 class Callers:
-    """One kind of call after the other, from a few threads, until they are told to stop."""
+    """A few threads that make each kind of call in turn, until the end of the `with` block."""
 
     def __init__(self, server: RunningServer, users: int) -> None:
         self._server = server
@@ -56,5 +56,5 @@ def show_calls(alone: dict[str, list[float]], beside: dict[str, list[float]], wh
         before = alone[name]
         print(
             f"  {name:10} p50, p99 ms: alone {quantile(before, 0.5):.1f}, {quantile(before, 0.99):.1f}; "
-            f"beside {what} {quantile(times, 0.5):.1f}, {quantile(times, 0.99):.1f} ({len(times)} calls)"
+            f"during {what} {quantile(times, 0.5):.1f}, {quantile(times, 0.99):.1f} ({len(times)} calls)"
         )

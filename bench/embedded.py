@@ -1,8 +1,8 @@
-"""One million users on the embedded default, beside a bare SortedList + sqlite3 that does the same work.
+"""One million users in embedded mode, compared with a bare SortedList + sqlite3 that does the same work.
 
-Prints start-up, memory a user, and the rates of top, rank and update: Laurels' service, the bare baseline, and the
-ratio; then the same over HTTP beside a bare ASGI application on the same server that answers constant bytes.
-Every part runs in a process of its own. Compare ratios, not times.
+Prints the start-up time, the memory per user, and the rates of top, rank and update: of Laurels' service, of the bare
+baseline, and their ratio. Every part runs in a separate process. Compare ratios, not times. bench/calls.py measures
+calls over HTTP.
 """
 
 import argparse
@@ -22,22 +22,19 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import uvicorn
-from sortedcontainers import SortedList
 
 from laurels.adapters.http_sender import HttpSender
 from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
-from laurels.http.protocol import BoundedProtocol
-from laurels.http.routes import build_app
+from laurels.bench.bare import BareBoard
 from laurels.logs import configure_logs
-from laurels.server import listen, settle_memory
 from laurels.service.laurels import Laurels
-from laurels.service.reads import Selection
-from laurels.service.submit import Submission
-from load import CONNECTIONS, SEED, Figures, bench_board, call_http, user_name
+from laurels.service.read.reads import Selection
+from laurels.service.write.submissions import Submission
+from laurels.settings import Settings
+from load import SEED, Figures, bench_board, user_name
 
 ADMIN_KEY = "bench"
 BATCH = 200
@@ -55,12 +52,16 @@ def build(folder: Path) -> Laurels:
         MemoryFeed(),
         clock,
         admin_key=ADMIN_KEY,
-        max_boards=10,
-        max_batch=FILL_BATCH,
-        max_pending=100_000,
-        write_timeout_ms=600_000,
-        repair_interval_ms=1000,
-        jobs_interval_ms=600_000,
+        settings=Settings.of(
+            {
+                "max_boards": 10,
+                "max_batch": FILL_BATCH,
+                "max_pending": 100_000,
+                "write_timeout_ms": 600_000,
+                "repair_interval_ms": 1000,
+                "jobs_interval_ms": 600_000,
+            }
+        ),
         sender=HttpSender(),
     )
 
@@ -130,55 +131,11 @@ def measure_laurels(folder: Path, users: int, seconds: float) -> Figures:
     return asyncio.run(with_laurels(folder, work))
 
 
-# The baseline: what one would write on an afternoon
-
-
-class Bare:
-    """A table of events, a table of totals, a SortedList of tuples and a dict. The same pragmas as Laurels."""
-
-    def __init__(self, folder: Path) -> None:
-        self.db = sqlite3.connect(folder / "bare.db", isolation_level=None)
-        self.db.execute("PRAGMA journal_mode = WAL")
-        self.db.execute("PRAGMA synchronous = FULL")
-        self.db.execute("PRAGMA cache_size = -65536")
-        self.db.execute("CREATE TABLE IF NOT EXISTS events (id TEXT UNIQUE, user TEXT, score REAL, at INTEGER)")
-        self.db.execute(
-            "CREATE TABLE IF NOT EXISTS scores (user TEXT PRIMARY KEY, score REAL, at INTEGER) WITHOUT ROWID"
-        )
-        self.ranked = SortedList()
-        self.entries: dict[str, tuple[float, int, str]] = {}
-        self.number = int(self.db.execute("SELECT count(*) FROM events").fetchone()[0])
-
-    def load(self) -> None:
-        for user, score, at in self.db.execute("SELECT user, score, at FROM scores"):
-            self.entries[user] = (-score, at, user)
-        self.ranked = SortedList(self.entries.values())
-
-    def update(self, scores: list[tuple[str, float]]) -> None:
-        at = time.time_ns() // 1000
-        rows = []
-        self.db.execute("BEGIN IMMEDIATE")
-        for user, score in scores:
-            self.number += 1
-            self.db.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (f"{self.number:026}", user, score, at))
-            rows.append(
-                self.db.execute(
-                    "INSERT INTO scores VALUES (?, ?, ?) ON CONFLICT (user) DO UPDATE "
-                    "SET score = score + excluded.score, at = excluded.at RETURNING user, score, at",
-                    (user, score, at),
-                ).fetchone()
-            )
-        self.db.execute("COMMIT")
-        for user, score, at in rows:
-            if user in self.entries:
-                self.ranked.remove(self.entries[user])
-            self.entries[user] = (-score, at, user)
-            self.ranked.add(self.entries[user])
-            self.ranked.index(self.entries[user])
+# The baseline: a minimal leaderboard
 
 
 def fill_bare(folder: Path, users: int) -> Figures:
-    bare = Bare(folder)
+    bare = BareBoard(folder / "bare.db")
     rng = random.Random(SEED)
     start = time.perf_counter()
     for first in range(0, users, FILL_BATCH):
@@ -188,7 +145,7 @@ def fill_bare(folder: Path, users: int) -> Figures:
 
 
 def measure_bare(folder: Path, users: int, seconds: float) -> Figures:
-    bare = Bare(folder)
+    bare = BareBoard(folder / "bare.db")
     before = memory()
     start = time.perf_counter()
     bare.load()
@@ -215,63 +172,7 @@ def measure_bare(folder: Path, users: int, seconds: float) -> Figures:
     return figures
 
 
-# Over HTTP: one server process, one client process
-
-
-def serve_laurels(folder: Path, pipe: Any) -> None:
-    async def work(laurels: Laurels) -> Figures:
-        await laurels.load()
-        settle_memory()
-        await serve(build_app(laurels), pipe)
-        return {}
-
-    asyncio.run(with_laurels(folder, work))
-
-
-def serve_bare(folder: Path, pipe: Any) -> None:
-    del folder
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"1000")]
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
-            while (await receive()).get("more_body"):
-                pass
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": b"x" * 1000})
-
-    asyncio.run(serve(app, pipe))
-
-
-async def serve(app: Any, pipe: Any) -> None:
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            loop="uvloop",
-            http=BoundedProtocol,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-        )
-    )
-    listening = listen("127.0.0.1", 0)
-    pipe.send(listening.getsockname()[1])
-    await server.serve(sockets=[listening])
-
-
-def measure_http(target: Callable[[Path, Any], None], folder: Path, users: int, seconds: float) -> Figures:
-    here, there = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=target, args=(folder, there))
-    process.start()
-    try:
-        port = here.recv()
-        return asyncio.run(call_http(port, ADMIN_KEY, users, seconds))
-    finally:
-        process.terminate()
-        process.join()
-
-
-# All of it
+# The whole benchmark
 
 
 def memory() -> int:
@@ -288,7 +189,7 @@ async def rate(call: Callable[[], Coroutine[Any, Any, int]], seconds: float) -> 
 
 
 def apart(work: Callable[..., Figures], *arguments: Any) -> Figures:
-    """Run in a fresh process, so that no part inherits another's memory."""
+    """Run a part in a new process, so that it does not inherit the memory of another part."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result()
 
@@ -306,12 +207,12 @@ def show(title: str, laurels: Figures, bare: Figures, rows: list[tuple[str, str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--users", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each rate")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds to measure each rate")
     options = parser.parse_args()
     print(f"command      {' '.join([Path(sys.executable).name, *sys.argv])}")
     print(f"machine      {os.cpu_count()} cores, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}")
-    print("durability   WAL, synchronous=FULL: every update is on the disk before it is answered, on both sides")
-    print(f"users        {options.users}, 24-character ids, {options.seconds:g} s a rate")
+    print("durability   WAL, synchronous=FULL: every update is on disk before its response, on both sides")
+    print(f"users        {options.users}, 24-character ids, {options.seconds:g} s per rate")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         laurels = apart(fill_laurels, folder, options.users)
@@ -327,12 +228,7 @@ def main() -> None:
             ("fill", f"new users/s, {FILL_BATCH} a call", ",.0f"),
             ("single", f"updates/s, {BATCH} single calls at once", ",.0f"),
         ]
-        show("In process: the service beside a bare SortedList + sqlite3", laurels, bare, rows)
-        over = measure_http(serve_laurels, folder, options.users, options.seconds)
-        constant = measure_http(serve_bare, folder, options.users, options.seconds)
-        rows = [("top", "GET top 10 /s", ",.0f"), ("rank", "GET rank /s", ",.0f"), ("single", "PUT score /s", ",.0f")]
-        title = f"Over HTTP, {CONNECTIONS} connections, beside an ASGI application that answers constant bytes"
-        show(title, over, constant, rows)
+        show("In process: the service, compared with a bare SortedList + sqlite3", laurels, bare, rows)
 
 
 if __name__ == "__main__":

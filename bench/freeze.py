@@ -1,7 +1,7 @@
-"""The end of a period with a million users: how long the freeze takes, in how much memory, what others notice of it.
+"""The freeze of a period with a million users: its duration, its memory, and its effect on the latency of other calls.
 
-On SQLite and memory, then on PostgreSQL and Redis, each with calls over HTTP going on. Baseline: one statement of the
-same database that numbers and copies the same rows, with nothing beside it.
+On SQLite and memory, then on PostgreSQL and Redis, each under HTTP calls. Baseline: one SQL statement in the same
+database that numbers and copies the same rows, without other load.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def create(client: httpx.Client) -> None:
 
 
 def measure(server: RunningServer, users: int, seconds: float) -> dict[str, Any]:
-    """Calls alone; then the period is closed by hand, and calls go on while it is frozen."""
+    """Measure calls alone; then close the period by hand, and measure calls while it is frozen."""
     process = psutil.Process(server.pid)
     board = f"/api/v1/leaderboards/{BOARD}"
     with server.client() as client:
@@ -90,11 +90,11 @@ def seconds_of(text: str) -> float:
 def show(title: str, users: int, figures: dict[str, Any], bare_s: float) -> None:
     took, reads = figures["took"], figures["reads"]
     print(f"\n{title}")
-    print(f"  freeze of {users:,} users, calls going on   {took:.1f} s, {users / took:,.0f} users/s")
+    print(f"  freeze of {users:,} users, under calls      {took:.1f} s, {users / took:,.0f} users/s")
     print(f"  baseline: one bare statement, alone         {bare_s:.1f} s, ratio {took / bare_s:.1f}")
-    print(f"  memory of the server meanwhile              +{figures['grown'] / 1e6:.0f} MB at most")
+    print(f"  memory of the server during the freeze      +{figures['grown'] / 1e6:.0f} MB at most")
     show_calls(figures["alone"], figures["beside"], "the freeze")
-    print(f"  final ranks, one call after the other       top {reads['top']:.1f} ms, rank {reads['rank']:.1f} ms")
+    print(f"  final ranks, one call at a time             top {reads['top']:.1f} ms, rank {reads['rank']:.1f} ms")
 
 
 def embedded(folder: Path, users: int, seconds: float) -> None:
@@ -109,7 +109,8 @@ def embedded(folder: Path, users: int, seconds: float) -> None:
             (BOARD,),
         ).fetchall():
             db.executemany(
-                "INSERT INTO scores (period_id, user_id, score, achieved_at, moved, version) VALUES (?, ?, ?, ?, 0, ?)",
+                "INSERT INTO scores (period_id, user_id, score, achieved_at, has_nonzero, version) "
+                "VALUES (?, ?, ?, ?, 0, ?)",
                 rows(period, users),
             )
         db.execute("UPDATE counters SET value = ? WHERE name = 'version'", (users * 4,))
@@ -146,7 +147,7 @@ def shared(folder: Path, users: int, seconds: float) -> None:
                 "(p.window_name = 'all' OR p.start_at < extract(epoch FROM now()) * 1000000)"
             )
             postgres.sql(
-                "INSERT INTO scores (period_id, user_id, score, achieved_at, moved, version) "
+                "INSERT INTO scores (period_id, user_id, score, achieved_at, has_nonzero, version) "
                 f"SELECT p.id, lpad(to_hex(n), 24, '0'), (n * 7919) % 100003, n, false, nextval('versions') "
                 f"FROM ({periods}) p, generate_series(0::bigint, {users - 1}) AS n"
             )
@@ -164,12 +165,10 @@ def shared(folder: Path, users: int, seconds: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--users", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of calls alone")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds to measure calls alone")
     options = parser.parse_args()
     print(f"command      PYTHONPATH=tests {' '.join([Path(sys.executable).name, *sys.argv])}")
-    print(
-        f"machine      {os.cpu_count()} cores, Python {platform.python_version()}; stores and callers on the same one"
-    )
+    print(f"machine      {os.cpu_count()} cores, Python {platform.python_version()}; with stores and callers")
     print("durability   SQLite with synchronous=FULL, PostgreSQL with fsync and synchronous_commit on")
     with temporary_folder() as folder:
         embedded(folder, options.users, options.seconds)

@@ -1,8 +1,8 @@
-"""Events from Kafka to durable and ranked, on SQLite with the index in memory and on PostgreSQL with Redis.
+"""Ingest from Kafka until events are durable and ranked, on SQLite and memory and on PostgreSQL and Redis.
 
-Beside them, in the same run: a bare consume loop with JSON decode, which counts nothing, and a bare batched upsert of
-the same rows into each database, which reads nothing. Compare ratios, not times: the broker, the stores and the program
-share the machine's cores.
+Baselines in the same run: a bare consume loop with JSON decode, which stores nothing, and a bare batched upsert of the
+same rows into each database, which reads nothing from Kafka. Compare ratios, not times: the broker, the stores and the
+program share the machine's cores.
 """
 
 import argparse
@@ -27,11 +27,12 @@ from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.adapters.system_clock import SystemClock
-from laurels.core.schemas import FieldMappings, SchemaState, SchemaTerms, TimestampFormat, Where
+from laurels.core.schemas import FieldMappings, FieldSource, SchemaState, SchemaTerms, TimestampFormat
 from laurels.logs import configure_logs
 from laurels.ports import Feed, Index, Ledger
 from laurels.service.ingest.topics import Topics
-from laurels.service.laurels import Ingest, Laurels
+from laurels.service.laurels import Laurels
+from laurels.settings import Settings
 from load import BOARD, SEED, bench_board, user_name
 from support.kafka import Game, KafkaServer
 from support.stores import PostgresServer, RedisServer, temporary_folder
@@ -40,7 +41,7 @@ POD = "default"
 PARTITIONS = 4
 BATCH = 1000
 TERMS = SchemaTerms(
-    FieldMappings("who", "points", "board", "at"), TimestampFormat.EPOCH_MILLIS, event_id_from=Where(field="id")
+    FieldMappings("who", "points", "board", "at"), TimestampFormat.EPOCH_MILLIS, event_id_from=FieldSource(field="id")
 )
 
 
@@ -61,7 +62,7 @@ def make_events(count: int, users: int) -> list[dict[str, object]]:
 
 
 def consume_bare(servers: str, topic: str, count: int) -> float:
-    """(a) Events a second that are read and decoded, and nothing else."""
+    """Measure baseline (a): events per second that are read and decoded, and nothing else."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "bare", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     )
@@ -82,7 +83,10 @@ def consume_bare(servers: str, topic: str, count: int) -> float:
 
 
 def upsert_sqlite(path: Path, events: list[dict[str, object]]) -> float:
-    """(b) A transaction of 1000 events: each is stored once and added to its user's row. Synced, as Laurels does it."""
+    """Measure baseline (b): events per second in transactions of 1000.
+
+    Each event is stored once and added to its user's row, with the same durability as in Laurels.
+    """
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
@@ -133,7 +137,10 @@ async def upsert_postgres(url: str, events: list[dict[str, object]]) -> float:
 
 
 async def ingest(name: str, ledger: Ledger, index: Index, feed: Feed, servers: str, count: int) -> float:
-    """Events a second from Kafka into the ledger and the index; the first one is waited for."""
+    """Measure the events per second from Kafka into the ledger and the index.
+
+    The measurement starts when the first events are in the ledger.
+    """
     laurels = Laurels(
         ledger,
         index,
@@ -141,20 +148,26 @@ async def ingest(name: str, ledger: Ledger, index: Index, feed: Feed, servers: s
         SystemClock(),
         sender=HttpSender(),
         broker=KafkaBroker(servers, {}),
-        ingest=Ingest(f"bench-{name}", BATCH),
         admin_key="bench",
-        max_boards=10,
-        max_batch=BATCH,
-        max_pending=100_000,
-        write_timeout_ms=60_000,
-        repair_interval_ms=600_000,
-        jobs_interval_ms=500,
+        settings=Settings.of(
+            {
+                "max_boards": 10,
+                "max_batch": BATCH,
+                "max_pending": 100_000,
+                "write_timeout_ms": 60_000,
+                "repair_interval_ms": 600_000,
+                "jobs_interval_ms": 500,
+                "ingest": 1,
+                "kafka_group": f"bench-{name}",
+                "ingest_batch": BATCH,
+            }
+        ),
     )
     try:
         await laurels.open()
         await laurels.schemas.put(POD, "1", TERMS, SchemaState.ACTIVE)
         await laurels.load()
-        # It is there long before the consumer has joined its group.
+        # The board exists long before the consumer has joined its group.
         board = await bench_board(laurels)
         start, before = 0.0, 0
         while True:
@@ -165,7 +178,7 @@ async def ingest(name: str, ledger: Ledger, index: Index, feed: Feed, servers: s
                 break
             await asyncio.sleep(0.05)
         elapsed = time.perf_counter() - start
-        # Ranked, too: nothing is durable and not ranked.
+        # All durable events must be ranked, too.
         async for checked in laurels.verify():
             assert not checked.differences, checked.differences[:3]
         return (count - before) / elapsed
@@ -189,7 +202,7 @@ def main() -> None:
     print(
         "durability: SQLite WAL with synchronous=FULL; PostgreSQL with synchronous_commit=on; Kafka offsets after that"
     )
-    print(f"{options.events:,} events of {options.users:,} users, {PARTITIONS} partitions, batches of {BATCH}\n")
+    print(f"{options.events:,} events by {options.users:,} users, {PARTITIONS} partitions, batches of {BATCH}\n")
     events = make_events(options.events, options.users)
     with temporary_folder() as folder, KafkaServer(folder / "kafka") as kafka:
         topic = Topics().updates(POD)

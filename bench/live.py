@@ -1,8 +1,8 @@
-"""Fan-out: from the answer to a write to the frame at every subscriber, and what slow subscribers cost the others.
+"""Fan-out: the time from the response to a write to the frame at every subscriber, and the cost of slow subscribers.
 
-Beside it, in the same run, a bare broadcast: the same server (uvicorn, the same WebSocket protocol) that sends the same
-bytes to all every tick, and knows nothing of boards. Compare ratios, not times: subscribers, writer and server share
-the machine's cores.
+Baseline in the same run: a bare broadcast by the same server (uvicorn, the same WebSocket protocol), which sends the
+same bytes to all subscribers every tick and has no boards. Compare ratios, not times: subscribers, writer and server
+share the machine's cores.
 """
 
 import argparse
@@ -37,7 +37,10 @@ WARM_S = 1.0
 
 
 class Subscriber(asyncio.Protocol):
-    """A WebSocket that only notes when which frame came. A stuck one takes nothing after the handshake."""
+    """A WebSocket that only records when each frame arrived.
+
+    A stuck subscriber reads nothing after the handshake.
+    """
 
     def __init__(self, path: str, arrivals: "Arrivals", *, stuck: bool = False) -> None:
         self._path = path
@@ -91,10 +94,10 @@ class Subscriber(asyncio.Protocol):
 
 
 class Arrivals:
-    """Of each frame the newest write that it shows, and how long after that one's answer it came."""
+    """For each frame, the newest write that it shows, and its delay after the response to that write."""
 
     def __init__(self) -> None:
-        # By the score that a write brought.
+        # By score: when its write was answered.
         self.answered: dict[float, float] = {}
         self._shows: dict[bytes, float] = {}
         self._came: list[tuple[float, float]] = []
@@ -120,7 +123,7 @@ class Arrivals:
 
 
 def _shown(frame: bytes) -> float:
-    """The score of the one who is written, if the frame has it."""
+    """Return the score of the user that is written, or 0 if the frame does not have it."""
     _, found, rest = frame.partition(b'"userId":"marker"')
     return float(rest.partition(b'"score":')[2].partition(b",")[0]) if found else 0.0
 
@@ -193,7 +196,8 @@ class Measured:
     def told(self) -> str:
         return (
             f"p50 {quantile(self.times, 0.5):6.1f} ms, p99 {quantile(self.times, 0.99):6.1f} ms; "
-            f"{self.delivered:8,.0f} frames/s; server {self.cpu_us:6.1f} us a frame; {self.kib:5.1f} KiB a subscriber"
+            f"{self.delivered:8,.0f} frames/s; server {self.cpu_us:6.1f} us per frame; "
+            f"{self.kib:5.1f} KiB per subscriber"
         )
 
 
@@ -216,7 +220,7 @@ async def connect(port: int, path: str, count: int, arrivals: Arrivals, *, stuck
 async def subscribed(
     pid: int, port: int, path: str, count: int, arrivals: Arrivals, seconds: float
 ) -> AsyncIterator[float]:
-    """Gives the memory that each takes in the server."""
+    """Connect subscribers, and yield the memory per subscriber in the server, in KiB."""
     before = psutil.Process(pid).memory_info().rss
     made = await connect(port, path, count, arrivals)
     await asyncio.sleep(min(WARM_S, seconds / 4))
@@ -227,7 +231,10 @@ async def subscribed(
 
 
 def next_score(number: int) -> float:
-    """Each another. Far ahead of all, or in the middle of the best hundred: half of what is seen moves each time."""
+    """Return a different score each time, far ahead of all or in the middle of the top hundred.
+
+    So half of the visible rows move each time.
+    """
     ahead = number * 2_654_435_761 % 2**32 < 2**31
     return number if ahead else USERS - 50 + (number % 1_000_000) / 1_000_000
 
@@ -255,7 +262,7 @@ async def measure(pid: int, arrivals: Arrivals, kib: float, seconds: float, writ
 async def compare(server: RunningServer, rounds: list[tuple[int, int, int]], seconds: float) -> None:
     async with httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": ADMIN_KEY}) as client:
         for subscribers, rate, rows in rounds:
-            print(f"\n{subscribers:,} subscribers of the best {rows}, {rate:g} writes/s")
+            print(f"\n{subscribers:,} subscribers of the top {rows}, {rate:g} writes/s")
             arrivals = Arrivals()
             live = f"{BOARD}/live?limit={rows}"
             async with subscribed(server.pid, server.port, live, subscribers, arrivals, seconds) as kib:
@@ -286,7 +293,7 @@ async def post(client: httpx.AsyncClient, frame: bytes, score: float) -> None:
 async def stuck_ones(server: RunningServer, good: int, stuck: int, seconds: float) -> None:
     live = f"{BOARD}/live?limit=100"
     async with httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": ADMIN_KEY}) as client:
-        print(f"\n{good:,} subscribers of the best 100, 20 writes/s, without and with {stuck:,} who take nothing")
+        print(f"\n{good:,} subscribers of the top 100, 20 writes/s, without and with {stuck:,} that read nothing")
         arrivals, nowhere = Arrivals(), Arrivals()
 
         async def look(kib: float) -> Measured:
@@ -299,7 +306,7 @@ async def stuck_ones(server: RunningServer, good: int, stuck: int, seconds: floa
             alone = await look(kib)
             before = psutil.Process(server.pid).memory_info().rss
             others = await connect(server.port, live, stuck, nowhere, stuck=True)
-            # Until what waits for them is as much as may wait.
+            # Until their queues are full.
             filling = await look(kib)
             most = psutil.Process(server.pid).memory_info().rss - before
             beside = await look(kib)
@@ -308,13 +315,16 @@ async def stuck_ones(server: RunningServer, good: int, stuck: int, seconds: floa
                     break
                 await look(kib)
             after = await look(kib)
-        for name, one in (("without", alone), ("as they come", filling), ("stuck", beside), ("cut off", after)):
+        for name, one in (("without", alone), ("queues filling", filling), ("stuck", beside), ("cut off", after)):
             print(f"  {name:16} {one.told()}")
         ratio = quantile(beside.times, 0.5) / quantile(alone.times, 0.5)
-        # Too short a time may seem to have cost nothing.
+        # The CPU time of a short run can be measured as 0.
         cost = f"{beside.cpu_us / alone.cpu_us:.2f}" if alone.cpu_us else "not known"
-        print(f"  beside those stuck, to without: p50 {ratio:.2f}, server time a frame {cost}")
-        print(f"  {most / stuck / 1024:.0f} KiB for each; cut off in the end: {await cut_off():,} of {len(others):,}")
+        print(f"  with stuck subscribers, relative to without: p50 {ratio:.2f}, server time per frame {cost}")
+        print(
+            f"  {most / stuck / 1024:.0f} KiB per stuck subscriber; "
+            f"disconnected at the end: {await cut_off():,} of {len(others):,}"
+        )
 
 
 def fill(server: RunningServer) -> None:
@@ -339,9 +349,11 @@ async def run(chosen: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--subscribers", type=int, default=3000, help="in the largest round")
-    parser.add_argument("--stuck", type=int, default=1000, help="who take nothing, beside a fifth as many others")
-    parser.add_argument("--seconds", type=float, default=8, help="for each round")
+    parser.add_argument("--subscribers", type=int, default=3000, help="subscribers in the largest round")
+    parser.add_argument(
+        "--stuck", type=int, default=1000, help="subscribers that read nothing, next to a fifth as many others"
+    )
+    parser.add_argument("--seconds", type=float, default=8, help="seconds per round")
     parser.add_argument("--bare", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.bare:

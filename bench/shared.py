@@ -1,8 +1,8 @@
-"""One million users on PostgreSQL and Redis, on private servers that the program starts itself.
+"""One million users on PostgreSQL and Redis, on private servers that this program starts.
 
-Rebuilding the ranking beside a plain pipelined load of the same sorted set; memory a user in Redis beside the bare
-sorted set; updates beside the bare statements that store and rank them; and reads and writes over HTTP. Compare ratios,
-not times: PostgreSQL, Redis, the server and the client share the machine's cores.
+Compares the rebuild of a ranking with a plain pipelined load of the same sorted set, the memory per user in Redis with
+the bare sorted set, and updates with the bare statements that store and rank them. Compare ratios, not times:
+PostgreSQL, Redis and this program share the machine's cores. bench/calls.py measures calls over HTTP.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import redis.asyncio as redis
@@ -24,16 +23,18 @@ from laurels.adapters.http_sender import HttpSender
 from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
 from laurels.adapters.system_clock import SystemClock
+from laurels.bench.inside import repeat
 from laurels.core.board import Board, Ranking
 from laurels.logs import configure_logs
 from laurels.service.laurels import Laurels
-from laurels.service.reads import Selection
-from laurels.service.submit import Submission
-from load import CONNECTIONS, SEED, Figures, bench_board, call_http, user_name
-from support.running import ADMIN_KEY, RunningServer
+from laurels.service.read.reads import Selection
+from laurels.service.write.submissions import Submission
+from laurels.settings import Settings
+from load import CONNECTIONS, SEED, Figures, bench_board, user_name
+from support.running import ADMIN_KEY
 from support.stores import HOST, PostgresServer, RedisServer, temporary_folder
 
-BATCH = 200
+BATCH = 1000
 SENDERS = 4
 PIPELINE = 1000
 
@@ -47,13 +48,17 @@ async def opened(postgres: PostgresServer, store: RedisServer) -> AsyncIterator[
         RedisFeed(connection),
         SystemClock(),
         admin_key=ADMIN_KEY,
-        max_boards=10,
-        max_batch=1000,
-        max_pending=1_000_000,
-        write_timeout_ms=600_000,
-        # What is measured is what is asked for, not the pass.
-        repair_interval_ms=600_000,
-        jobs_interval_ms=600_000,
+        settings=Settings.of(
+            {
+                "max_boards": 10,
+                "max_batch": 1000,
+                "max_pending": 1_000_000,
+                "write_timeout_ms": 600_000,
+                "repair_interval_ms": 600_000,
+                "jobs_interval_ms": 600_000,
+            }
+        ),
+        # Keep the periodic repair and the jobs out of the measurement.
         sender=HttpSender(),
     )
     try:
@@ -65,9 +70,9 @@ async def opened(postgres: PostgresServer, store: RedisServer) -> AsyncIterator[
 
 
 def fill(postgres: PostgresServer, period_id: int, users: int) -> None:
-    """Straight into the tables: what is measured is what comes after."""
+    """Insert rows directly into the tables, because filling is not measured."""
     postgres.sql(
-        "INSERT INTO scores (period_id, user_id, score, achieved_at, total, moved, version) "
+        "INSERT INTO scores (period_id, user_id, score, achieved_at, total, has_nonzero, version) "
         f"SELECT {period_id}, lpad(to_hex(n), 24, '0'), (n * 7919) % 100003, n, "
         f"(n * 7919) % 100003, true, nextval('versions') FROM generate_series(0::bigint, {users - 1}) AS n"
     )
@@ -97,7 +102,7 @@ async def measure(postgres: PostgresServer, store: RedisServer, users: int, seco
 
 
 async def load_plain(postgres: PostgresServer, plain: redis.Redis, ranking: Ranking, seconds: float) -> Figures:
-    """The same rows, read in the same chunks, into a sorted set and nothing else."""
+    """Load the same rows, in the same chunks, into a sorted set and nothing else."""
     del seconds
     ledger = PostgresLedger(postgres.url(), SystemClock(), max_connections=2)
     await ledger.open()
@@ -133,15 +138,15 @@ async def rates(laurels: Laurels, board: Board, users: int, seconds: float) -> F
         return 1
 
     return {
-        "update": await rate(update, seconds, SENDERS),
-        "rank": await rate(rank, seconds, CONNECTIONS),
+        "update": await repeat(update, SENDERS, seconds),
+        "rank": await repeat(rank, CONNECTIONS, seconds),
     }
 
 
 async def bare_rates(
     postgres: PostgresServer, plain: redis.Redis, ranking: Ranking, users: int, seconds: float
 ) -> Figures:
-    """What has to be done at the least: one upsert and one insert a batch, then one ZADD a user, unguarded."""
+    """Measure the minimum: one upsert and one insert per batch, then one ZADD per user, without version checks."""
     rng = random.Random(SEED)
     pool = await asyncpg.create_pool(postgres.url(), min_size=SENDERS, max_size=SENDERS)
     await pool.execute("CREATE TABLE plain_events (seq bigserial PRIMARY KEY, user_id text, score double precision)")
@@ -169,24 +174,10 @@ async def bare_rates(
         await plain.zrevrank("plain", user_name(rng.randrange(users)))
         return 1
 
-    figures = {"update": await rate(update, seconds, SENDERS), "rank": await rate(rank, seconds, CONNECTIONS)}
+    figures = {"update": await repeat(update, SENDERS, seconds), "rank": await repeat(rank, CONNECTIONS, seconds)}
     await pool.close()
     await plain.delete("plain")
     return figures
-
-
-async def rate(call: Any, seconds: float, at_once: int) -> float:
-    end = time.perf_counter() + seconds
-
-    async def repeat() -> int:
-        count = 0
-        while time.perf_counter() < end:
-            count += await call()
-        return count
-
-    start = time.perf_counter()
-    counts = await asyncio.gather(*(repeat() for _ in range(at_once)))
-    return sum(counts) / (time.perf_counter() - start)
 
 
 def show(figures: Figures, bare: Figures) -> None:
@@ -194,10 +185,7 @@ def show(figures: Figures, bare: Figures) -> None:
         ("rebuild", "rebuild, users/s", ",.0f", "rows read, then ZADD in pipelines of 1000"),
         ("bytes", "memory a user in Redis, bytes", ".0f", "the bare sorted set"),
         ("update", f"updates/s, {BATCH} a call", ",.0f", "bare upsert + insert, then ZADD"),
-        ("rank", "rank of a random user /s", ",.0f", "bare ZREVRANK, one a command"),
-        ("http_top", "GET top 10 /s", ",.0f", ""),
-        ("http_rank", "GET rank /s", ",.0f", ""),
-        ("http_single", "PUT score /s", ",.0f", ""),
+        ("rank", "rank of a random user /s", ",.0f", "bare ZREVRANK, one per command"),
     ]
     print(f"\n{'':32}{'laurels':>12}{'baseline':>12}{'ratio':>8}")
     for key, label, form, what in rows:
@@ -210,13 +198,13 @@ def show(figures: Figures, bare: Figures) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--users", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each rate")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds to measure each rate")
     options = parser.parse_args()
     configure_logs("error")
     print(f"command      PYTHONPATH=tests {' '.join([Path(sys.executable).name, *sys.argv])}")
     print(f"machine      {os.cpu_count()} cores, Python {platform.python_version()}")
     print("durability   PostgreSQL with fsync and synchronous_commit on, on both sides; Redis without persistence")
-    print(f"users        {options.users}, 24-character ids, {options.seconds:g} s a rate")
+    print(f"users        {options.users}, 24-character ids, {options.seconds:g} s per rate")
     with (
         temporary_folder() as folder,
         PostgresServer(folder / "postgres") as postgres,
@@ -225,10 +213,6 @@ def main() -> None:
         version = store.client().info("server")["redis_version"]
         print(f"servers      {postgres.sql('SHOW server_version').stdout.split()[2]} (PostgreSQL), {version} (Redis)")
         figures, bare = asyncio.run(measure(postgres, store, options.users, options.seconds))
-        server = RunningServer(folder / "server", ledger=postgres.url(), index=store.url, log_level="error")
-        with server:
-            over = asyncio.run(call_http(server.port, ADMIN_KEY, options.users, options.seconds))
-            figures |= {f"http_{name}": value for name, value in over.items()}
     show(figures, bare)
 
 

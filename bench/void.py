@@ -1,7 +1,7 @@
-"""Voiding the events of a cheating source on a board with a million users: how long it takes, what others notice of it.
+"""Voiding the events of a cheating source on a board with a million users: duration and effect on other calls.
 
-On SQLite and memory, then on PostgreSQL and Redis, each with calls over HTTP going on. Baseline: bare statements of the
-same database that mark the same events and add the rest up, with nothing beside them.
+On SQLite and memory, then on PostgreSQL and Redis, each under HTTP calls. Baseline: bare SQL statements in the same
+database that mark the same events and sum up the rest, without other load.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from support.stores import PostgresServer, RedisServer, temporary_folder
 CHUNK = 200_000
 WEB, BOT = '{"source":"web"}', '{"source":"bot"}'
 EVENT = "INSERT INTO events (seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata)"
-# Sums that differ from what the events that count say.
+# Counts the sums that differ from the sum of the events that are not voided.
 WRONG = (
     "SELECT count(*) FROM (SELECT s.user_id FROM scores s JOIN events e ON e.user_id = s.user_id "
     "AND e.board_id = {board} AND e.voided_by IS NULL WHERE s.period_id = {period} "
@@ -65,7 +65,7 @@ def measure(server: RunningServer, users: int, bots: int, seconds: float) -> dic
 def show(title: str, users: int, bots: int, figures: dict[str, Any], bare_s: float) -> None:
     took = figures["took"]
     print(f"\n{title}")
-    print(f"  {bots:,} events of a source voided, among those of {users:,} users   {took:.1f} s, {bots / took:,.0f}/s")
+    print(f"  {bots:,} events of a source voided, on a board with {users:,} users   {took:.1f} s, {bots / took:,.0f}/s")
     print(f"  baseline: bare statements, alone    {bare_s:.1f} s, ratio {took / bare_s:.1f}")
     show_calls(figures["alone"], figures["beside"], "it")
 
@@ -93,7 +93,7 @@ def embedded(folder: Path, users: int, bots: int, seconds: float) -> None:
             "INSERT INTO profiles (pod_id, user_id, region) SELECT DISTINCT 'default', user_id, 'eu' FROM events"
         )
         db.execute(
-            "INSERT INTO scores (period_id, user_id, score, achieved_at, moved, version, segments) "
+            "INSERT INTO scores (period_id, user_id, score, achieved_at, has_nonzero, version, segments) "
             "SELECT ?, user_id, sum(score), max(at), 1, row_number() OVER (), 'region:eu' FROM events "
             "WHERE board_id = ? GROUP BY user_id",
             (period, board),
@@ -132,14 +132,14 @@ def shared(folder: Path, users: int, bots: int, seconds: float) -> None:
                 for first in range(0, count, CHUNK):
                     postgres.sql(
                         f"{EVENT} SELECT nextval('event_seqs'), {board}, '{name}' || n, "
-                        f"lpad(to_hex(n * {step}), 24, '0'), {score}, now_us(), false, now_us(), '{metadata}' "
+                        f"lpad(to_hex(n * {step}), 24, '0'), {score}, now_us_v1(), false, now_us_v1(), '{metadata}' "
                         f"FROM generate_series({first}::bigint, {min(first + CHUNK, count) - 1}) AS n"
                     )
             postgres.sql(
                 "INSERT INTO profiles (pod_id, user_id, region) SELECT DISTINCT 'default', user_id, 'eu' FROM events"
             )
             postgres.sql(
-                "INSERT INTO scores (period_id, user_id, score, achieved_at, total, moved, version, segments) "
+                "INSERT INTO scores (period_id, user_id, score, achieved_at, total, has_nonzero, version, segments) "
                 f"SELECT {period}, user_id, sum(score), max(at), sum(score)::numeric, true, nextval('versions'), "
                 f"'region:eu' FROM events WHERE board_id = {board} GROUP BY user_id"
             )
@@ -164,13 +164,11 @@ def shared(folder: Path, users: int, bots: int, seconds: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--users", type=int, default=1_000_000)
-    parser.add_argument("--events", type=int, default=10_000, help="of the source")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of calls alone")
+    parser.add_argument("--events", type=int, default=10_000, help="events of the source")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds to measure calls alone")
     options = parser.parse_args()
     print(f"command      PYTHONPATH=tests {' '.join([Path(sys.executable).name, *sys.argv])}")
-    print(
-        f"machine      {os.cpu_count()} cores, Python {platform.python_version()}; stores and callers on the same one"
-    )
+    print(f"machine      {os.cpu_count()} cores, Python {platform.python_version()}; with stores and callers")
     print("durability   SQLite with synchronous=FULL, PostgreSQL with fsync and synchronous_commit on")
     with temporary_folder() as folder:
         embedded(folder, options.users, options.events, options.seconds)

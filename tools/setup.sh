@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes .venv ready: `tools/setup.sh run` to serve, `tools/setup.sh dev` to test as well. Called by make.
+# Sets up .venv: `tools/setup.sh run` to run the server, `tools/setup.sh dev` to also run the tests. Called by make.
 set -eu
 cd "$(dirname "$0")/.."
 what=$1
@@ -8,12 +8,12 @@ python=${PYTHON:-python3}
 say() { echo "setup: $*" >&2; }
 
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-    say "Python 3.11 or newer is needed, and '$python' is not. Name another: make PYTHON=python3.12 ..."
+    say "Python 3.11 or newer is required, but '$python' is older or missing. Name another: make PYTHON=python3.12 ..."
     exit 1
 fi
 
 if [ ! -x .venv/bin/pip ]; then
-    say "making a virtual environment in .venv"
+    say "creating a virtual environment in .venv"
     if ! "$python" -m venv --clear .venv >/dev/null 2>&1; then
         if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
             say "Python's venv module is missing: installing Debian's python3-venv"
@@ -28,7 +28,7 @@ if [ ! -x .venv/bin/pip ]; then
     fi
 fi
 
-# The servers that the tests start for themselves. Without them their tests skip, and say so.
+# Programs that the tests start. Tests whose programs are missing are skipped, with a message.
 have() { PATH="$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' ':')" command -v "$1" >/dev/null; }
 
 missing=""
@@ -41,34 +41,34 @@ if [ "$what" = dev ]; then
     have chromium || missing="$missing chromium"
 fi
 if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    say "installing Debian's$missing for the tests; none of it is started"
+    say "installing Debian packages for the tests, without starting their services:$missing"
     export DEBIAN_FRONTEND=noninteractive
     policy=/usr/sbin/policy-rc.d
     made=""
     [ -e $policy ] || { printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy && made=yes; }
     # shellcheck disable=SC2086 # several words
     { apt-get -qq update && apt-get -qq install -y --no-install-recommends $missing; } >/dev/null 2>&1 ||
-        say "that failed: their tests will skip, or fail in CI"
+        say "installation failed: tests that need these packages are skipped, or fail in CI"
     [ -z "$made" ] || rm -f $policy
 elif [ -n "$missing" ]; then
-    say "not there, and only root on Debian can install them:$missing. Their tests will skip."
+    say "not installed:$missing. Tests that need them are skipped. (This script installs them as root on Debian.)"
 fi
 
-say "installing the pinned packages of constraints.txt into .venv (for '$what')"
+say "installing the packages pinned in constraints.txt into .venv (for '$what')"
 extra=""
 [ "$what" = dev ] && extra="[dev]"
 .venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$extra"
 
-# Apache Kafka for the tests, by Maven, which keeps it in its own cache.
+# Apache Kafka for the tests. Maven downloads it into its own cache.
 if [ "$what" = dev ]; then
     if have mvn && have java; then
-        say "fetching Apache Kafka's Maven artifacts for the tests; it is started by them only"
+        say "downloading Apache Kafka with Maven for the tests"
         # shellcheck disable=SC2069 # only errors are worth reading
         mvn -q -B -f tests/support/kafka.pom.xml org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath \
             -Dmdep.outputFile="$PWD/.venv/kafka.classpath" >.venv/kafka.log 2>&1 ||
-            say "that failed (see .venv/kafka.log): Kafka's tests will run on librdkafka's own broker, or fail in CI"
+            say "download failed (see .venv/kafka.log): Kafka tests use librdkafka's mock broker, or fail in CI"
     else
-        say "no Java or no Maven: Kafka's tests will run on librdkafka's own broker"
+        say "Java or Maven is missing: Kafka tests use librdkafka's mock broker"
     fi
 fi
 touch ".venv/.$what"

@@ -1,4 +1,7 @@
-"""Laurels: a real-time leaderboard service. SQL decides, the index follows, and following is idempotent."""
+"""Laurels: a real-time leaderboard service.
+
+The SQL database decides. The index is derived from it, by updates that are idempotent.
+"""
 
 from importlib.metadata import version
 

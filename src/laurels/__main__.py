@@ -1,4 +1,4 @@
-"""`python -m laurels` is the same as `laurels`."""
+"""The entry point of `python -m laurels`, which is the same as `laurels`."""
 
 from laurels.cli import main
 

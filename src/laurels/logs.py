@@ -1,4 +1,4 @@
-"""What is logged, and how."""
+"""The setup of logging."""
 
 import logging
 import sys
@@ -7,7 +7,7 @@ import structlog
 
 
 def configure_logs(level: str) -> None:
-    """One line an event on standard error: easy to read on a terminal, JSON elsewhere."""
+    """Log one line per event to standard error: readable text on a terminal, JSON elsewhere."""
     number = logging.getLevelNamesMapping()[level.upper()]
     renderer = (
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
@@ -24,7 +24,7 @@ def configure_logs(level: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    # uvicorn speaks through the standard library; what it says below a warning is about itself.
+    # uvicorn logs through the standard library. Below a warning it only reports about itself.
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
 
 

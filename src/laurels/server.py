@@ -1,4 +1,4 @@
-"""The running server: the application on a socket, from opening the ledger to the last answer."""
+"""The running server: the application on a socket, from opening the ledger to the last response."""
 
 import asyncio
 import contextlib
@@ -13,31 +13,34 @@ from collections.abc import Callable, Iterator
 import structlog
 import uvicorn
 
-from laurels.config import Settings
+from laurels.config import is_shared
 from laurels.errors import Unavailable
 from laurels.http.protocol import SOCKET_MESSAGE_BYTES, BoundedProtocol, BoundedSocket
 from laurels.http.routes import build_app
-from laurels.service.follower import Progress
+from laurels.service.index.updater import Progress
+from laurels.settings import Settings
 from laurels.tasks import end_tasks
 from laurels.wiring import build_laurels
 
 log = structlog.get_logger()
 
 GRACE_S = 30
-# Longer than clients and balancers keep a connection, so that they are the ones to close it: whoever sends on one that
-# is just being closed gets no answer.
+# Longer than clients and load balancers keep a connection, so that they close it first: a request on a connection that
+# the server is closing gets no response.
 KEEP_ALIVE_S = 75
 RETRY_S = 0.5
 TELL_EVERY_S = 10
-# Probes want an answer after this long, also from one that can't serve yet.
+# Probes expect a response after this long, also from a server that can't serve yet.
 HOLD_BACK_S = 10
 BACKLOG = 2048
 MAX_FILES = 1_000_000
 
 
 class Server:
-    """`ready` is called once everything is loaded; until then reads and writes are answered with 503. On a socket that
-    others answer on as well, it is left to them meanwhile.
+    """The application on a socket, with its start and its shutdown.
+
+    `ready` is called once everything is loaded; until then, reads and writes get 503. On a socket that several workers
+    share, a worker that is not loaded yet leaves requests to the others, for at most `HOLD_BACK_S` seconds.
     """
 
     def __init__(
@@ -50,8 +53,8 @@ class Server:
         probes_only: bool = False,
     ) -> None:
         self._laurels, self._announce = build_laurels(settings, admin_key)
-        self._is_shared = settings.is_shared
-        self._hold_back_s = 0 if settings.fd is None else HOLD_BACK_S
+        self._is_shared = is_shared(settings)
+        self._hold_back_s = 0 if settings.server.fd is None else HOLD_BACK_S
         self._progress = progress
         self._ready = ready
         self._uvicorn = _QuietServer(
@@ -61,7 +64,7 @@ class Server:
                 http=BoundedProtocol,
                 ws=BoundedSocket,
                 ws_max_size=SOCKET_MESSAGE_BYTES,
-                # A frame is encoded once for all, which compressing it for each would undo.
+                # A frame is encoded once for all subscribers; compression would repeat the work for each of them.
                 ws_per_message_deflate=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 lifespan="off",
@@ -78,9 +81,12 @@ class Server:
         self.error: BaseException | None = None
 
     async def serve(self, listening: socket.socket, address: str) -> None:
-        """Serve until a signal or `stop`. Raises what kept the ledger from opening."""
+        """Serve until a signal or `stop`.
+
+        Raises the error that kept the ledger from opening or the index from loading.
+        """
         self.address = address
-        # An embedded ledger is opened before the socket answers: that it can't be used is an error of the command.
+        # An embedded ledger is opened first, so that a ledger that can't be used makes the command fail.
         try:
             if not self._is_shared:
                 self.migrations = await self._laurels.open()
@@ -101,7 +107,10 @@ class Server:
             await end_tasks([loading])
 
     async def _open_shared(self) -> list[str]:
-        """A shared ledger may come later than its servers, which answer 503 until then."""
+        """Open the shared ledger, and retry until it is reachable.
+
+        The ledger may start after its servers, which answer 503 until then.
+        """
         told_at = -float(TELL_EVERY_S)
         while True:
             try:
@@ -111,13 +120,13 @@ class Server:
                     raise
                 if time.monotonic() - told_at > TELL_EVERY_S:
                     told_at = time.monotonic()
-                    log.warning("ledger_not_there", reason=error.message)
+                    log.warning("ledger_unreachable", reason=error.message)
                 await asyncio.sleep(RETRY_S)
 
     def stop(self) -> None:
-        """Finish what is in flight, refuse what is new; asked a second time, stop waiting for slow clients."""
+        """Finish requests in flight and refuse new ones; a second call stops waiting for slow clients."""
         self._uvicorn.force_exit = self._uvicorn.should_exit
-        # Who is cut off then is no fault, and uvicorn would tell of each with a traceback.
+        # Clients that are disconnected by force are expected, but uvicorn would log a traceback for each.
         logging.getLogger("uvicorn.error").disabled = self._uvicorn.force_exit
         self._uvicorn.should_exit = True
         self._may_answer.set()
@@ -133,7 +142,7 @@ class Server:
                 self.migrations = await self._open_shared()
             await self._laurels.load(self._progress)
         except Exception as error:  # noqa: BLE001 - raised again by `serve`
-            # Without an index there is nothing to serve: stop, and let the command say why.
+            # Without an index the server can't serve: stop, and let `serve` raise the error.
             self.error = error
             self.stop()
         else:
@@ -143,7 +152,10 @@ class Server:
 
 
 class _QuietServer(uvicorn.Server):
-    """uvicorn sends a signal that it caught to the process again, which would end it before the ledger is closed."""
+    """A uvicorn server that does not handle signals.
+
+    uvicorn raises a signal again after it has handled it, which would end the process before the ledger is closed.
+    """
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -151,7 +163,7 @@ class _QuietServer(uvicorn.Server):
 
 
 def allow_connections() -> None:
-    """As many open files as the system lets us have: what shells give by default is few."""
+    """Raise the limit of open files as far as the system allows, because the default limit of shells is low."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_FILES if most == resource.RLIM_INFINITY else min(most, MAX_FILES)
     with contextlib.suppress(ValueError, OSError):
@@ -159,13 +171,19 @@ def allow_connections() -> None:
 
 
 def settle_memory() -> None:
-    """What was loaded stays: the garbage collector need not look through millions of entries again and again."""
+    """Exclude all current objects from garbage collection.
+
+    The loaded entries stay in memory, so the collector would traverse millions of objects again and again in vain.
+    """
     gc.collect()
     gc.freeze()
 
 
 def inherit(fd: int) -> socket.socket:
-    """A socket that the process that started this one listens on."""
+    """Return the socket that the parent process listens on.
+
+    Raises `Unavailable` if the file descriptor is not a socket.
+    """
     try:
         return socket.socket(fileno=fd)
     except OSError as error:
@@ -176,7 +194,7 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Accepted connections inherit it. Without it the body of an answer waits up to 40 ms for the ACK of its head.
+    # Accepted connections inherit it. Without it, the body of a response waits up to 40 ms for the ACK of its headers.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         listening.bind((host, port))

@@ -1,4 +1,4 @@
-"""How tasks that run on their own are ended."""
+"""Ending background tasks."""
 
 import asyncio
 from collections.abc import Iterable
@@ -8,10 +8,10 @@ AGAIN_S = 1.0
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait until they have ended, however that is.
+    """Cancel tasks, and wait until all of them have ended. Ignores their exceptions.
 
-    Again and again: up to Python 3.11 `asyncio.wait_for`, which redis-py uses, loses a cancellation that comes in the
-    moment in which it is done.
+    Cancels once per second until they have ended, because up to Python 3.11 `asyncio.wait_for`, which redis-py uses,
+    loses a cancellation that arrives at the moment at which it completes.
     """
     ending = list(tasks)
     left = {task for task in ending if not task.done()}
@@ -19,5 +19,5 @@ async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=AGAIN_S)
-    # Whatever they died of is no news any more.
+    # Retrieve the exceptions, so that asyncio does not report them as unhandled.
     await asyncio.gather(*ending, return_exceptions=True)

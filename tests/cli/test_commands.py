@@ -1,4 +1,4 @@
-"""The terminal: against a running server, and against a data folder that nobody serves."""
+"""The commands, against a running server and against a data folder without a server."""
 
 import json
 import sqlite3
@@ -14,12 +14,15 @@ import httpx
 import pytest
 
 from support.calls import NewBoard
-from support.running import RunningServer, environment, free_port, laurels
+from support.running import PLAIN, RunningServer, environment, free_port, laurels
 
 
 @pytest.fixture(params=["a running server", "a data folder"])
 def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """Either way the commands are the same: they find the server by the folder's lock, or serve it themselves."""
+    """Create a data folder, with or without a running server.
+
+    The commands are the same: they find the server by the folder's lock, or open the folder without a server.
+    """
     if request.param == "a running server":
         port = str(free_port())
         arguments = [sys.executable, "-m", "laurels", "serve"]
@@ -36,7 +39,7 @@ def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 def wait_until_ready(url: str) -> None:
     for _ in range(1000):
         try:
-            if httpx.get(url + "/readyz").status_code == 200:
+            if httpx.get(url + "/readyz", verify=PLAIN).status_code == 200:
                 return
         except httpx.TransportError:
             pass
@@ -44,7 +47,7 @@ def wait_until_ready(url: str) -> None:
     raise AssertionError("not ready")
 
 
-def test_from_import_to_export(data_dir: Path, tmp_path: Path) -> None:
+def test_exported_events_equal_the_imported_ones(data_dir: Path, tmp_path: Path) -> None:
     lines = [
         {
             "userId": "ada",
@@ -78,7 +81,7 @@ def test_from_import_to_export(data_dir: Path, tmp_path: Path) -> None:
     exported = laurels("export", "default", data_dir=data_dir)
     assert [json.loads(line) for line in exported.stdout.splitlines()] == lines
 
-    # What was exported goes in again, from either format, and counts no second time.
+    # Importing an export, in either format, counts nothing twice.
     again = laurels("import", "default", data_dir=data_dir, stdin=exported.stdout)
     assert (again.returncode, "0 accepted, 3 already there" in again.stderr) == (0, True), again.stderr
     again = laurels("import", "default", str(as_csv), data_dir=data_dir)
@@ -87,8 +90,8 @@ def test_from_import_to_export(data_dir: Path, tmp_path: Path) -> None:
     assert (check.returncode, check.stdout) == (0, "Users checked: 2. Differences: 0.\n")
 
 
-def test_no_line_stops_an_import(data_dir: Path, tmp_path: Path) -> None:
-    """Whatever a line holds, it is reported with its number and the rest goes in."""
+def test_import_continues_after_bad_lines(data_dir: Path, tmp_path: Path) -> None:
+    """A bad line is reported with its number, and the rest is imported."""
     lines = [
         b'{"userId": "ada", "score": 1}',
         b'{"userId": "bob", "score": 1e400}',
@@ -115,14 +118,14 @@ def test_no_line_stops_an_import(data_dir: Path, tmp_path: Path) -> None:
     assert (done.returncode, "1 accepted, 0 already there, 4 refused." in done.stderr) == (1, True), done.stderr
 
 
-def test_what_the_server_stamped_comes_back_from_an_export_as_the_same_event(data_dir: Path) -> None:
+def test_exported_event_with_server_timestamp_is_a_duplicate_on_import(data_dir: Path) -> None:
     assert laurels("import", "default", data_dir=data_dir, stdin='{"userId": "ada", "score": 5}').returncode == 0
     exported = laurels("export", "default", data_dir=data_dir).stdout
     again = laurels("import", "default", data_dir=data_dir, stdin=exported)
     assert (again.returncode, "0 accepted, 1 already there" in again.stderr) == (0, True), again.stderr
 
 
-def test_a_csv_with_bad_rows(data_dir: Path, tmp_path: Path) -> None:
+def test_csv_import_reports_bad_rows_by_line_number(data_dir: Path, tmp_path: Path) -> None:
     given = tmp_path / "given.csv"
     given.write_text(
         'userId,score,metadata\nada,1,\nbob,one,\ncy,0x10,\ndan,1_0,\neve,2,{\nfay,3,"{""a"": 1}"\ngus,4,,x\n'
@@ -138,7 +141,7 @@ def test_a_csv_with_bad_rows(data_dir: Path, tmp_path: Path) -> None:
     assert (done.returncode, "must name the columns" in done.stderr) == (1, True)
 
 
-def test_lines_without_an_event_id_count_once_for_a_run_id(data_dir: Path, tmp_path: Path) -> None:
+def test_lines_without_event_id_count_once_per_run_id(data_dir: Path, tmp_path: Path) -> None:
     given = tmp_path / "given.csv"
     given.write_text("userId,score\n" + "ada,1\n" * 2500)
     for expected in ("2500 accepted, 0 already there", "0 accepted, 2500 already there"):
@@ -147,7 +150,7 @@ def test_lines_without_an_event_id_count_once_for_a_run_id(data_dir: Path, tmp_p
     assert json.loads(laurels("top", "--json", data_dir=data_dir).stdout)[0]["score"] == 2500
 
 
-def test_pods_and_keys(data_dir: Path) -> None:
+def test_pods_and_keys_are_created_listed_and_revoked(data_dir: Path) -> None:
     assert laurels("pods", "create", "chess", "--name", "Chess", data_dir=data_dir).returncode == 0
     pods = json.loads(laurels("pods", "list", "--json", data_dir=data_dir).stdout)
     assert [(pod["podId"], pod["name"]) for pod in pods] == [("chess", "Chess"), ("default", "Default")]
@@ -163,7 +166,7 @@ def test_pods_and_keys(data_dir: Path) -> None:
     assert wrong.returncode == 2
 
 
-def test_verify_prints_every_difference_and_says_so_by_its_exit_code(tmp_path: Path) -> None:
+def test_verify_prints_every_difference_and_exits_with_code_one(tmp_path: Path) -> None:
     laurels("migrate", data_dir=tmp_path)
     laurels(
         "import", "default", data_dir=tmp_path, stdin='{"userId": "ada", "score": 5}\n{"userId": "bob", "score": 6}'
@@ -181,7 +184,9 @@ def test_verify_prints_every_difference_and_says_so_by_its_exit_code(tmp_path: P
     assert (check.returncode, last["differences"], last["done"]) == (1, len(found), True)
 
 
-def test_another_server_by_its_url(server: RunningServer, new_board: NewBoard, tmp_path: Path) -> None:
+def test_commands_reach_another_server_by_url_and_key(
+    server: RunningServer, new_board: NewBoard, tmp_path: Path
+) -> None:
     board = new_board()
     reach = ["--url", server.url, "--key", "an-admin-key-for-tests"]
     done = laurels("import", board, *reach, data_dir=tmp_path, stdin='{"userId": "ada", "score": 5}')
@@ -196,13 +201,13 @@ def test_another_server_by_its_url(server: RunningServer, new_board: NewBoard, t
     assert (wrong.returncode, "http://127.0.0.1:1" in wrong.stderr) == (5, True)
     wrong = laurels("top", board, "--url", server.url, "--key", "wrong", data_dir=tmp_path)
     assert wrong.returncode == 4
-    assert wrong.stderr.startswith("laurels: This key is not known, or was revoked. The key of http://127.0.0.1:")
+    assert wrong.stderr.startswith("laurels: This key is not known, or was revoked. Set the key for http://127.0.0.1:")
     assert "--key" in wrong.stderr
     missing = laurels("top", str(uuid4()), *reach, data_dir=tmp_path)
     assert (missing.returncode, "There is no board" in missing.stderr) == (3, True)
 
 
-def test_errors_are_sentences(tmp_path: Path) -> None:
+def test_errors_are_printed_as_messages_without_traceback(tmp_path: Path) -> None:
     nothing = laurels("top", data_dir=tmp_path / "nothing")
     assert (nothing.returncode, "There is no ledger at" in nothing.stderr) == (5, True)
     assert not (tmp_path / "nothing").exists()
@@ -217,7 +222,7 @@ def test_errors_are_sentences(tmp_path: Path) -> None:
         assert "Traceback" not in result.stderr
 
 
-def test_one_data_folder_has_one_server_which_stops_when_asked(tmp_path: Path) -> None:
+def test_data_folder_and_port_are_used_by_one_server_at_a_time(tmp_path: Path) -> None:
     with RunningServer(tmp_path) as first:
         second = laurels("serve", data_dir=tmp_path, port=str(free_port()))
         assert second.returncode == 5
@@ -228,7 +233,7 @@ def test_one_data_folder_has_one_server_which_stops_when_asked(tmp_path: Path) -
     assert laurels("verify", data_dir=tmp_path).returncode == 0
 
 
-def test_the_admin_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+def test_admin_key_is_created_once_and_readable_only_by_its_owner(tmp_path: Path) -> None:
     with RunningServer(tmp_path, admin_key="") as server:
         path = tmp_path / "admin.key"
         assert path.stat().st_mode & 0o777 == 0o600
@@ -245,7 +250,7 @@ def test_the_admin_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Pat
     assert (empty.returncode, "delete it to get a new one" in empty.stderr) == (2, True)
 
 
-def test_names_are_shown_as_they_are_and_scores_to_the_last_digit(tmp_path: Path) -> None:
+def test_top_prints_user_ids_verbatim_and_scores_exactly(tmp_path: Path) -> None:
     laurels("migrate", data_dir=tmp_path)
     scores = {"[bold]m": 9007199254740991, "[/red]x": 1000000000000000.5, "plain": 3}
     lines = "\n".join(json.dumps({"userId": user, "score": score}) for user, score in scores.items())
@@ -258,7 +263,7 @@ def test_names_are_shown_as_they_are_and_scores_to_the_last_digit(tmp_path: Path
     ]
 
 
-def test_a_key_that_is_named_is_the_one_that_is_used(data_dir: Path) -> None:
+def test_key_option_overrides_the_admin_key(data_dir: Path) -> None:
     laurels("pods", "create", "chess", data_dir=data_dir)
     key = laurels("keys", "create", "chess", "--role", "client", data_dir=data_dir).stdout.strip()
     for arguments, code in ((["pods", "list"], 4), (["top", "default"], 0)):
@@ -266,8 +271,8 @@ def test_a_key_that_is_named_is_the_one_that_is_used(data_dir: Path) -> None:
     assert laurels("top", "--key", "wrong", data_dir=data_dir).returncode == 4
 
 
-def test_ids_with_line_separators_are_checked_and_rebuilt(tmp_path: Path) -> None:
-    """Others end a line there; JSON does not."""
+def test_verify_and_rebuild_handle_ids_with_line_separators(tmp_path: Path) -> None:
+    """Some parsers end a line at these characters; JSON does not."""
     laurels("migrate", data_dir=tmp_path)
     lines = "\n".join(
         json.dumps({"userId": f"a\u2028{each}\x85".replace("\x85", "\u2029"), "score": 5}) for each in "xyz"

@@ -1,4 +1,4 @@
-"""From the terminal: schemas, trials, dead letters and their replay, on a server that takes scores from Kafka."""
+"""The commands for schemas, schema trials, dead letters and replays, on a server that ingests from Kafka."""
 
 import contextlib
 import json
@@ -46,8 +46,8 @@ def run(server: RunningServer, *arguments: str, code: int = 0, stdin: str | None
     return done.stdout if code == 0 else done.stdout + done.stderr
 
 
-def test_from_a_schema_to_a_replay(server: RunningServer, tmp_path: Path) -> None:  # noqa: PLR0915 - one story
-    prefix = server._settings["kafka_topic_prefix"]
+def test_dead_letter_is_replayed_after_fix(server: RunningServer, tmp_path: Path) -> None:  # noqa: PLR0915 - one story
+    prefix = server.settings["kafka_topic_prefix"]
     topic = f"{prefix}pod-arcade-score-updates"
     game = Game(shared_kafka().servers)
     run(server, "pods", "create", "arcade")
@@ -66,10 +66,10 @@ def test_from_a_schema_to_a_replay(server: RunningServer, tmp_path: Path) -> Non
         assert "active" in run(server, "schemas", "state", "arcade", "1.0", "active")
         shown = json.loads(run(server, "schemas", "show", "arcade", "1.0"))
         assert shown["fieldMappings"]["score"] == "points"
-        # What is shown can be put again.
+        # `schemas put` accepts the output of `schemas show`.
         run(server, "schemas", "put", "arcade", "-", stdin=json.dumps(shown))
         assert [each["state"] for each in json.loads(run(server, "schemas", "list", "arcade", "--json"))] == ["active"]
-        assert "retire it" in run(server, "schemas", "delete", "arcade", "1.0", code=3)
+        assert "Retire it" in run(server, "schemas", "delete", "arcade", "1.0", code=3)
 
         game.make_topic(topic)
         bad = {"playerId": "bob", "pts": 7, "leaderboardUuid": "arcade-board"}
@@ -94,10 +94,10 @@ def test_from_a_schema_to_a_replay(server: RunningServer, tmp_path: Path) -> Non
         fixed = SCHEMA | {"fieldMappings": SCHEMA["fieldMappings"] | {"score": "pts"}}
         run(server, "schemas", "put", "arcade", "-", stdin=json.dumps(fixed | {"state": "active"}))
         replayed = run(server, "dead-letters", "replay", "arcade", code=3)
-        assert "2 tried: 1 counted, 0 had been before, 1 refused." in replayed
+        assert "2 tried: 1 counted, 0 counted before, 1 refused." in replayed
         assert "is not JSON" in replayed
         again = run(server, "dead-letters", "replay", "arcade", codes["schema_mismatch"]["id"])
-        assert "1 tried: 0 counted, 1 had been before, 0 refused." in again
+        assert "1 tried: 0 counted, 1 counted before, 0 refused." in again
         users = client.get("/api/v1/leaderboards/arcade-board/top").json()["users"]
         assert {user["userId"]: user["score"] for user in users} == {"ann": 5.0, "bob": 7.0}
         left = json.loads(run(server, "dead-letters", "list", "arcade", "--json"))
@@ -112,16 +112,16 @@ def test_from_a_schema_to_a_replay(server: RunningServer, tmp_path: Path) -> Non
         assert client.get("/readyz").json()["dependencies"]["kafka"] == "ok"
 
 
-def test_the_commands_of_the_guide_with_kcat(server: RunningServer, tmp_path: Path) -> None:
-    """As docs/events.md has them, but for the address and the prefix of this test's topics."""
-    guide = (Path(__file__).parents[2] / "docs/events.md").read_text("utf-8")
+def test_kcat_commands_of_the_kafka_guide_work(server: RunningServer, tmp_path: Path) -> None:
+    """The commands are those of docs/guides/kafka.md, except for the address and the topic prefix of this test."""
+    guide = (Path(__file__).parents[2] / "docs/guides/kafka.md").read_text("utf-8")
     schemas = re.findall(r"```json\n(.*?)```", guide, re.DOTALL)
     blocks = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
     (define,) = [block for block in blocks if "laurels schemas put" in block]
     (kcat,) = [block for block in blocks if "kcat" in block]
     (tmp_path / "schema.json").write_text(schemas[0], "utf-8")
     (tmp_path / "next.json").write_text(schemas[1], "utf-8")
-    prefix = server._settings["kafka_topic_prefix"]
+    prefix = server.settings["kafka_topic_prefix"]
     with server.client() as client:
         with contextlib.suppress(KafkaException):
             Game(shared_kafka().servers).make_topic(f"{prefix}pod-arcade-score-updates")
@@ -173,13 +173,15 @@ def shell(server: RunningServer, folder: Path, script: str) -> str:
         ({"kafka": "127.0.0.1:abc"}, 2, "HOST:PORT"),
     ],
 )
-def test_what_ingest_needs_is_said(tmp_path: Path, settings: dict[str, str], code: int, says: str) -> None:
+def test_ingest_reports_missing_or_invalid_settings(
+    tmp_path: Path, settings: dict[str, str], code: int, says: str
+) -> None:
     done = laurels("ingest", data_dir=tmp_path, **settings)
     assert done.returncode == code
     assert says in done.stderr
 
 
-def test_serving_with_ingestion_needs_kafka(tmp_path: Path) -> None:
+def test_serve_refuses_missing_or_invalid_kafka_settings(tmp_path: Path) -> None:
     done = laurels("serve", "--ingest", data_dir=tmp_path)
     assert (done.returncode, "LAURELS_KAFKA" in done.stderr) == (2, True)
     config = tmp_path / "client.properties"

@@ -1,4 +1,4 @@
-"""`laurels watch` and `laurels simulate`, as they are typed."""
+"""The commands `laurels watch` and `laurels simulate`."""
 
 import itertools
 import json
@@ -35,12 +35,12 @@ def test_simulated_players_are_the_same_for_the_same_seed() -> None:
     for user_id, points in plays:
         assert 10 <= points < 10 + 3 * 9 + 5
         totals[user_id] = totals.get(user_id, 0) + points
-    # The eager and the skilled are far ahead; the first player always plays.
+    # Eager and skilled players are far ahead; player 1 always plays.
     assert max(totals.values()) > 5 * sorted(totals.values())[len(totals) // 2]
     assert "player-1" in totals
 
 
-def test_a_simulation_against_a_running_server_adds_up(served: RunningServer) -> None:
+def test_simulation_against_a_running_server_adds_up(served: RunningServer) -> None:
     run = laurels(
         "simulate", "--players", "50", "--rate", "200", "--duration", "6", "--seed", "5",
         data_dir=served.data_dir, url=served.url, key="an-admin-key-for-tests",
@@ -59,7 +59,7 @@ def test_a_simulation_against_a_running_server_adds_up(served: RunningServer) ->
     assert all(entry["displayName"] for entry in entries)
 
 
-def test_a_simulation_starts_a_server_where_there_is_none(tmp_path: Path) -> None:
+def test_simulation_starts_a_server_if_none_is_running(tmp_path: Path) -> None:
     run = laurels("simulate", "--players", "5", "--rate", "50", "--duration", "1", data_dir=tmp_path / "new", port="0")
     assert run.returncode == 0, run.stdout + run.stderr
     assert "It adds up" in run.stdout
@@ -67,7 +67,7 @@ def test_a_simulation_starts_a_server_where_there_is_none(tmp_path: Path) -> Non
     assert check.returncode == 0, check.stdout + check.stderr
 
 
-def test_a_board_is_watched_in_a_terminal(served: RunningServer) -> None:
+def test_watch_shows_changes_and_reconnects_in_a_terminal(served: RunningServer) -> None:
     screen, shown = pty.openpty()
     command = [sys.executable, "-m", "laurels", "watch", "default", "--me", "bob", "--limit", "5"]
     settings = environment(served.data_dir, url=served.url) | {"TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
@@ -92,7 +92,7 @@ def test_a_board_is_watched_in_a_terminal(served: RunningServer) -> None:
             os.close(shown)
 
 
-def test_a_board_is_watched_by_a_program(served: RunningServer) -> None:
+def test_watch_with_json_prints_one_view_per_line(served: RunningServer) -> None:
     command = [sys.executable, "-m", "laurels", "watch", "--json", "--me", "bob"]
     settings = environment(served.data_dir, url=served.url)
     with served.client() as api, subprocess.Popen(command, stdout=subprocess.PIPE, env=settings, text=True) as watching:
@@ -108,25 +108,25 @@ def test_a_board_is_watched_by_a_program(served: RunningServer) -> None:
     assert (missing.returncode, "no public board 'nowhere'" in missing.stderr) == (4, True)
 
 
-def test_the_key_of_a_folder_is_for_its_own_server(served: RunningServer, tmp_path: Path) -> None:
-    """Another server is not told it, so its public boards can be seen, and no more."""
+def test_admin_key_of_a_data_folder_is_not_sent_to_other_servers(served: RunningServer, tmp_path: Path) -> None:
+    """The key is not sent to another server, so only that server's public boards can be read."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     (folder / "admin.key").write_text("a-key-that-nobody-else-may-see")
     top = laurels("top", "--json", data_dir=folder, url=served.url)
     assert (top.returncode, json.loads(top.stdout)) == (0, [])
     pods = laurels("pods", "list", data_dir=folder, url=served.url)
-    assert (pods.returncode, "is given with --key or LAURELS_KEY" in pods.stderr) == (4, True)
+    assert (pods.returncode, "with --key or LAURELS_KEY" in pods.stderr) == (4, True)
 
 
 def _until(screen: int, text: str) -> str:
-    """What the terminal shows, up to a text. Control sequences are left out."""
+    """Return the output of the terminal up to a text, without control sequences."""
     sent, seen = b"", ""
     end = time.monotonic() + 30
     while text not in seen:
         assert time.monotonic() < end, seen[-2000:]
         sent += os.read(screen, 65536)
-        # All of it anew: a character or a sequence may have come in two parts.
+        # Decode everything again, because a character or a sequence may arrive in two parts.
         seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", sent.decode("utf-8", "replace"))
     return seen
 
@@ -135,7 +135,9 @@ def _until(screen: int, text: str) -> str:
     ("terminal", "locale", "live"),
     [("dumb", "C.UTF-8", "● live"), ("xterm", "C", "live"), ("dumb", "C", "live")],
 )
-def test_a_board_is_watched_on_a_plain_terminal(served: RunningServer, terminal: str, locale: str, live: str) -> None:
+def test_watch_works_on_terminals_without_colors_or_utf8(
+    served: RunningServer, terminal: str, locale: str, live: str
+) -> None:
     screen, shown = pty.openpty()
     plain = {"TERM": terminal, "LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "100"}
     settings = environment(served.data_dir, url=served.url) | plain

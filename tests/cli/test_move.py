@@ -1,4 +1,4 @@
-"""From one process with SQLite to PostgreSQL and Redis, while it runs: nothing is lost, and nothing counted twice."""
+"""Moving a running instance from SQLite to PostgreSQL and Redis: nothing is lost or counted twice."""
 
 import random
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def target() -> Iterator[RunningServer]:
 
 
 def fill(client: httpx.Client) -> str:
-    """Boards of every kind, with removed users, metadata, and a pod with a key, which is given."""
+    """Create boards of every kind, removed users, metadata, and a pod with a key; return the key."""
     rng = random.Random(3)
     assert client.post("/api/v1/pods", json={"podId": "chess", "name": "Chess"}).status_code == 201
     for version, state in (("1.0", "deprecated"), ("1.1", "active")):
@@ -61,14 +61,14 @@ def new_score(rng: random.Random) -> dict[str, Any]:
 
 
 def everything(client: httpx.Client) -> dict[str, Any]:
-    """All that can be read of a Laurels, but for when it was received."""
+    """Return all that can be read from an instance, except for the times of receipt."""
     seen: dict[str, Any] = {}
     for schema in client.get("/api/v1/pods/chess/schemas").json()["schemas"]:
         seen[f"schema {schema['schemaVersion']}"] = schema["fieldMappings"], schema["versionFrom"], schema["state"]
     for board in ("default", "sums", "laps", "newest", "ended", "archived"):
         path = f"/api/v1/leaderboards/{board}"
         definition = client.get(path).json()
-        # When it was archived, and whether that is final by now, is each one's own.
+        # The end of a board and the state of its periods may differ between instances.
         own = {"createdAt", "periods"} if board in {"ended", "archived"} else {"createdAt"}
         seen[board] = {name: value for name, value in definition.items() if name not in own}
         seen[board + " top"] = client.get(path + "/top?limit=1000").json()["users"]
@@ -92,13 +92,13 @@ def move(source: RunningServer, target: RunningServer, *arguments: str) -> str:
     return done.stderr.splitlines()[-1].partition("Events: ")[2]
 
 
-def test_a_running_instance_is_moved_as_a_whole(tmp_path: Path, target: RunningServer) -> None:
+def test_import_from_a_running_server_copies_everything_once(tmp_path: Path, target: RunningServer) -> None:
     with RunningServer(tmp_path) as source, source.client() as old, target.client() as new:
         key = fill(old)
         events = 6 * 30 * 40
         assert move(source, target) == f"{events} accepted, 0 already there, 0 refused."
         assert everything(new) == everything(old)
-        # What comes later is brought over by a repetition.
+        # Running the import again brings over later changes.
         late = {"score": 5, "eventId": "late", "timestamp": PAST}
         stamped = {"score": 7, "eventId": "stamped"}
         assert old.put("/api/v1/leaderboards/sums/users/u1", json=late).status_code == 200
@@ -109,7 +109,7 @@ def test_a_running_instance_is_moved_as_a_whole(tmp_path: Path, target: RunningS
         assert everything(new) == everything(old)
         assert move(source, target, "sums") == f"0 accepted, {30 * 40 + 2} already there, 0 refused."
         assert everything(new) == everything(old)
-        # Keys go on working, and so do repetitions of what was sent to the old one.
+        # Keys still work, and repeated events that the old instance accepted are duplicates.
         with target.client(key) as game:
             again = game.put("/api/v1/leaderboards/sums/users/u2", json=stamped).json()
             assert again["duplicate"]
@@ -118,7 +118,7 @@ def test_a_running_instance_is_moved_as_a_whole(tmp_path: Path, target: RunningS
         assert check.returncode == 0, check.stdout
 
 
-def test_by_a_file(tmp_path: Path, target: RunningServer) -> None:
+def test_board_is_moved_by_exporting_and_importing_a_file(tmp_path: Path, target: RunningServer) -> None:
     with RunningServer(tmp_path) as source, source.client() as old, target.client() as new:
         for client in (old, new):
             body = {"UUID": "by-file", "podId": "default", "name": "x", "rule": "increment"}
@@ -137,7 +137,7 @@ def test_by_a_file(tmp_path: Path, target: RunningServer) -> None:
         assert old.get(paths).json()["users"] == new.get(paths).json()["users"]
 
 
-def test_what_is_missing_is_said(tmp_path: Path, target: RunningServer) -> None:
+def test_import_from_a_server_reports_invalid_arguments(tmp_path: Path, target: RunningServer) -> None:
     with RunningServer(tmp_path) as source:
         unknown = laurels(
             "import", "nothing", "--from", source.url, "--from-key", ADMIN_KEY,
@@ -160,7 +160,7 @@ def test_what_is_missing_is_said(tmp_path: Path, target: RunningServer) -> None:
     assert "--from" in nameless.stderr
 
 
-def test_seasons_come_along_and_what_stays_is_said(tmp_path: Path, target: RunningServer) -> None:
+def test_import_copies_current_seasons_and_reports_past_ones(tmp_path: Path, target: RunningServer) -> None:
     body = {
         "UUID": "seasonal",
         "podId": "default",
@@ -185,15 +185,15 @@ def test_seasons_come_along_and_what_stays_is_said(tmp_path: Path, target: Runni
                 data_dir=target.data_dir, url=target.url, key=ADMIN_KEY,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
-            assert "seasonal: 1 past periods stay there" in done.stderr
-            assert ("its rewards are brought over by the last run" in done.stderr) == (not last)
+            assert "seasonal: 1 past periods stay on the source server" in done.stderr
+            assert ("its rewards are not copied yet" in done.stderr) == (not last)
             assert bool(new.get(path).json()["rewards"]) == bool(last)
         moved = new.get(path).json()
         assert body.items() <= moved.items()
         assert new.get(path + "/top?window=all").json()["users"][0]["score"] == 12
 
 
-def test_a_board_that_can_t_come_along_keeps_no_other_away(tmp_path: Path, target: RunningServer) -> None:
+def test_board_that_cannot_be_imported_does_not_stop_others(tmp_path: Path, target: RunningServer) -> None:
     boards: list[dict[str, Any]] = [
         {"UUID": "to-come", "startTime": "2100-01-01T00:00:00Z", "endTime": "2100-02-01T00:00:00Z", "minScore": 1},
         {"UUID": "clash", "rule": "best"},
@@ -218,7 +218,7 @@ def test_a_board_that_can_t_come_along_keeps_no_other_away(tmp_path: Path, targe
 
 
 @pytest.mark.parametrize("moved_before", [True, False], ids=["moved before its end", "moved after its end"])
-def test_the_rewards_of_a_board_that_has_ended_are_not_granted_again(
+def test_rewards_of_an_ended_board_are_not_granted_again_after_import(
     tmp_path: Path, target: RunningServer, moved_before: bool
 ) -> None:
     uuid = f"prizes-{moved_before}".lower()
@@ -242,7 +242,7 @@ def test_the_rewards_of_a_board_that_has_ended_are_not_granted_again(
             assert new.get(path).json()["rewards"] == rewards
         assert old.patch(path, json={"status": "ENDED"}).status_code == 200
         until(lambda: "FINAL" in old.get(path + "/periods").text, "the final ranks")
-        assert "its rewards stay there" in move_it()
+        assert "its rewards stay on the source server" in move_it()
         until(lambda: "FINAL" in new.get(path + "/periods").text, "the final ranks here")
         assert new.get(path + "/top").json()["users"][0]["userId"] == uuid
         granted = [client.get(f"/api/v1/users/{uuid}/rewards?podId=default").json()["rewards"] for client in (old, new)]

@@ -1,4 +1,4 @@
-"""`laurels migrate --from`: from a data folder to PostgreSQL and Redis with all there is, past seasons included."""
+"""The command `laurels migrate --from`: all data of a folder, past seasons included, to PostgreSQL and Redis."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ REGIONS = ["eu", "kr", None]
 
 
 def live(client: httpx.Client) -> list[str]:
-    """A pod with a season that is over, one that goes on, and all that can be done to people. Gives its keys."""
+    """Create a pod with a past and a current season, profiles and moderation actions; return its keys."""
 
     def do(method: str, path: str, body: dict[str, Any] | None = None, **params: str) -> Any:
         answer = client.request(method, path, json=body, params=params)
@@ -78,7 +78,7 @@ def live(client: httpx.Client) -> list[str]:
 
 
 def seen(client: httpx.Client) -> dict[str, Any]:
-    """All that can be read, word for word, but for when it was read."""
+    """Return all that can be read, unchanged except for the time of the read."""
     pod = {"podId": "chess"}
     periods = [period["period"] for period in read(client, f"{BOARD}/periods")["periods"]]
     paths: list[tuple[str, dict[str, Any]]] = [
@@ -125,7 +125,7 @@ def take_over(source: Path, data_dir: Path, **settings: str) -> str:
     return done.stderr
 
 
-def test_everything_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_migrate_from_a_data_folder_keeps_all_data(tmp_path: Path) -> None:
     stores = empty_stores("everything")
     source = RunningServer(tmp_path / "old")
     with source, source.client() as old:
@@ -137,12 +137,12 @@ def test_everything_goes_on_where_it_was(tmp_path: Path) -> None:
     told = take_over(source.data_dir, tmp_path, **stores)
     assert "pods 2, boards 3, events 480," in told
     again = laurels("migrate", "--from", str(source.data_dir), data_dir=tmp_path, **stores)
-    assert (again.returncode, "in use already" in again.stderr) == (2, True)
+    assert (again.returncode, "already in use" in again.stderr) == (2, True)
     with RunningServer(tmp_path / "new", **stores) as target, target.client() as new:
         after = seen(new)
         for path, expected in before.items():
             assert after[path] == expected, path
-        # Keys, ids of events, rewards and erased people are what they were.
+        # Keys, event ids, rewards and erasures are unchanged.
         for key, status in zip(keys, (200, 401), strict=True):
             with target.client(key) as game:
                 assert game.get(f"{BOARD}/top").status_code == status
@@ -163,12 +163,12 @@ def test_everything_goes_on_where_it_was(tmp_path: Path) -> None:
         assert check.returncode == 0, check.stdout
 
 
-def test_what_can_not_be_taken_over_is_said(tmp_path: Path) -> None:
+def test_migrate_from_reports_an_unusable_source_or_target(tmp_path: Path) -> None:
     stores = empty_stores("nothing")
     nothing = laurels("migrate", "--from", str(tmp_path / "nowhere"), data_dir=tmp_path, **stores)
-    assert (nothing.returncode, "is no data folder" in nothing.stderr) == (2, True)
+    assert (nothing.returncode, "is not a Laurels data folder" in nothing.stderr) == (2, True)
     assert laurels("migrate", data_dir=tmp_path).returncode == 0
     embedded = laurels("migrate", "--from", str(tmp_path), data_dir=tmp_path / "other")
     assert (embedded.returncode, "--ledger" in embedded.stderr) == (2, True)
-    # An empty one is fine.
+    # An empty data folder is fine.
     assert "boards 0, events 0," in take_over(tmp_path, tmp_path / "other", **stores)

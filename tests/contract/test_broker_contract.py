@@ -1,4 +1,4 @@
-"""What a Broker must do, on Apache Kafka and on librdkafka's own broker."""
+"""Contract of the Broker port, on Apache Kafka and on librdkafka's mock broker."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ import pytest
 
 from laurels.adapters.kafka import KafkaBroker, read_client_config
 from laurels.errors import Invalid, Unavailable
-from laurels.ports import Broker, Inbox, Letter, Outgoing
+from laurels.ports import Broker, KafkaRecord, OutgoingRecord, RecordConsumer
 from support.kafka import Game, LibrdkafkaBroker, need_kafka, shared_kafka
 from support.running import free_port
 from support.waiting import until
@@ -39,32 +39,34 @@ def with_broker(servers: str, work: Callable[[KafkaBroker], Awaitable[None]]) ->
     asyncio.run(run())
 
 
-async def take(inbox: Inbox, count: int) -> list[Letter]:
-    """So many letters, however they come."""
-    found: list[Letter] = []
+async def take(inbox: RecordConsumer, count: int) -> list[KafkaRecord]:
+    """Take records until there are `count`, in any number of calls."""
+    found: list[KafkaRecord] = []
     end = time.monotonic() + PATIENCE_S
     while len(found) < count:
-        assert time.monotonic() < end, f"{len(found)} of {count} letters"
-        found += await inbox.take(100, 0.2)
+        assert time.monotonic() < end, f"{len(found)} of {count} records"
+        found += await inbox.poll(100, 0.2)
     return found
 
 
-def test_letters_go_out_and_come_in(servers: str) -> None:
+def test_sent_records_are_consumed_and_can_be_read_by_offset(servers: str) -> None:
     prefix = uuid.uuid4().hex[:8]
 
     async def check(broker: KafkaBroker) -> None:
         topic = f"{prefix}-a"
         Game(servers).touch(topic)
-        letters = [Outgoing(topic, f"k{n}".encode(), f"v{n}".encode(), (("h", b"1"), ("n", None))) for n in range(50)]
-        assert await broker.send([*letters, Outgoing(topic, None, None)]) == [None] * 51
-        inbox = broker.open_inbox(f"^{prefix}-.*$", "g")
+        letters = [
+            OutgoingRecord(topic, f"k{n}".encode(), f"v{n}".encode(), (("h", b"1"), ("n", None))) for n in range(50)
+        ]
+        assert await broker.send([*letters, OutgoingRecord(topic, None, None)]) == [None] * 51
+        inbox = broker.open_consumer(f"^{prefix}-.*$", "g")
         found = await take(inbox, 51)
         assert {(each.key, each.value) for each in found} == {(each.key, each.value) for each in letters} | {
             (None, None)
         }
         assert {each.headers for each in found} == {(("h", b"1"), ("n", None)), ()}
         assert all(abs(each.at / 1e6 - time.time()) < 600 for each in found)
-        assert len({each.place for each in found}) == 51
+        assert len({each.record_id for each in found}) == 51
         bounds = await broker.bounds(topic)
         assert sum(high - low for low, high in bounds.values()) == 51
         for partition, (low, high) in bounds.items():
@@ -79,19 +81,19 @@ def test_letters_go_out_and_come_in(servers: str) -> None:
     with_broker(servers, check)
 
 
-def test_whoever_comes_after_goes_on_from_what_was_committed(servers: str) -> None:
+def test_next_consumer_continues_from_committed_offset(servers: str) -> None:
     topic = f"{uuid.uuid4().hex[:8]}-a"
 
     Game(servers).touch(topic)
 
     async def check(broker: KafkaBroker) -> None:
-        await broker.send([Outgoing(topic, b"one", f"v{n}".encode()) for n in range(20)])
-        first = broker.open_inbox(f"^{topic}$", "g")
+        await broker.send([OutgoingRecord(topic, b"one", f"v{n}".encode()) for n in range(20)])
+        first = broker.open_consumer(f"^{topic}$", "g")
         found = await take(first, 20)
         lane = (topic, found[0].partition)
         await first.commit({lane: 12})
         await first.close()
-        second = broker.open_inbox(f"^{topic}$", "g")
+        second = broker.open_consumer(f"^{topic}$", "g")
         assert [each.offset for each in await take(second, 8)] == list(range(12, 20))
         assert await second.lag() == {topic: 0}
         await second.close()
@@ -99,17 +101,17 @@ def test_whoever_comes_after_goes_on_from_what_was_committed(servers: str) -> No
     with_broker(servers, check)
 
 
-def test_holding_keeps_what_waits_and_loses_nothing(servers: str) -> None:
+def test_consumer_on_hold_loses_no_records(servers: str) -> None:
     topic = f"{uuid.uuid4().hex[:8]}-a"
 
     Game(servers).touch(topic)
 
     async def check(broker: KafkaBroker) -> None:
-        await broker.send([Outgoing(topic, b"one", f"v{n}".encode()) for n in range(40)])
-        inbox = broker.open_inbox(f"^{topic}$", "g")
-        found: list[Letter] = []
+        await broker.send([OutgoingRecord(topic, b"one", f"v{n}".encode()) for n in range(40)])
+        inbox = broker.open_consumer(f"^{topic}$", "g")
+        found: list[KafkaRecord] = []
         while len(found) < 10:
-            found += await inbox.take(10 - len(found), 0.2)
+            found += await inbox.poll(10 - len(found), 0.2)
         for _ in range(3):
             await inbox.hold()
         found += await take(inbox, 40 - len(found))
@@ -119,16 +121,16 @@ def test_holding_keeps_what_waits_and_loses_nothing(servers: str) -> None:
     with_broker(servers, check)
 
 
-def test_topics_that_are_made_later_are_noticed(servers: str) -> None:
+def test_consumer_discovers_topics_created_later(servers: str) -> None:
     prefix = uuid.uuid4().hex[:8]
 
     async def check(broker: KafkaBroker) -> None:
         Game(servers).touch(f"{prefix}-a")
-        await broker.send([Outgoing(f"{prefix}-a", None, b"1")])
-        inbox = broker.open_inbox(f"^{prefix}-.*$", "g")
+        await broker.send([OutgoingRecord(f"{prefix}-a", None, b"1")])
+        inbox = broker.open_consumer(f"^{prefix}-.*$", "g")
         await take(inbox, 1)
         Game(servers).touch(f"{prefix}-b")
-        await broker.send([Outgoing(f"{prefix}-b", None, b"2")])
+        await broker.send([OutgoingRecord(f"{prefix}-b", None, b"2")])
         (late,) = await take(inbox, 1)
         assert late.value == b"2"
         await inbox.close()
@@ -136,29 +138,29 @@ def test_topics_that_are_made_later_are_noticed(servers: str) -> None:
     with_broker(servers, check)
 
 
-def test_two_members_share_what_there_is() -> None:
+def test_partitions_are_shared_between_two_group_members() -> None:
     need_kafka()
     topic = f"{uuid.uuid4().hex[:8]}-a"
     Game(shared_kafka().servers).make_topic(topic, 6)
 
     async def check(broker: KafkaBroker) -> None:
-        inboxes = [broker.open_inbox(f"^{topic}$", "g") for _ in range(2)]
+        inboxes = [broker.open_consumer(f"^{topic}$", "g") for _ in range(2)]
         end = time.monotonic() + PATIENCE_S
         busy: set[int] = set()
         number = 0
         while busy != {0, 1}:
             assert time.monotonic() < end, busy
-            await broker.send([Outgoing(topic, f"{number}-{n}".encode(), b"v") for n in range(20)])
+            await broker.send([OutgoingRecord(topic, f"{number}-{n}".encode(), b"v") for n in range(20)])
             number += 1
             for each, inbox in enumerate(inboxes):
-                if await inbox.take(100, 0.2):
+                if await inbox.poll(100, 0.2):
                     busy.add(each)
         await asyncio.gather(*(inbox.close() for inbox in inboxes))
 
     with_broker(shared_kafka().servers, check)
 
 
-def test_where_there_is_no_kafka_that_is_said() -> None:
+def test_unreachable_kafka_is_reported_as_unavailable() -> None:
     async def check(broker: KafkaBroker) -> None:
         with pytest.raises(Unavailable, match="Kafka") as raised:
             await broker.ping()
@@ -167,7 +169,7 @@ def test_where_there_is_no_kafka_that_is_said() -> None:
     with_broker(f"127.0.0.1:{free_port()}", check)
 
 
-def test_client_settings_are_passed_through_and_checked() -> None:
+def test_client_settings_are_validated_by_librdkafka() -> None:
     with pytest.raises(Invalid, match=r"no\.such\.thing"):
         KafkaBroker("127.0.0.1:1", {"no.such.thing": "1"})
     with pytest.raises(Invalid, match="sasl"):
@@ -178,11 +180,11 @@ def test_client_settings_are_passed_through_and_checked() -> None:
     ("text", "reason"),
     [
         ("security.protocol", "line 1"),
-        ("# fine\n\nacks=1\n", "line 3: acks is not to be set here"),
+        ("# fine\n\nacks=1\n", "line 3: acks can't be set here"),
         ("group.id = mine", "group.id"),
     ],
 )
-def test_a_file_of_client_settings_that_cannot_be_used(
+def test_invalid_client_settings_file_is_rejected(
     text: str, reason: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("config") / "client.properties"
@@ -191,7 +193,7 @@ def test_a_file_of_client_settings_that_cannot_be_used(
         read_client_config(path)
 
 
-def test_a_file_of_client_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_client_settings_file_is_parsed(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("config") / "client.properties"
     path.write_text("# for production\nsecurity.protocol = SASL_SSL\nsasl.password=a=b\n", "utf-8")
     assert read_client_config(path) == {"security.protocol": "SASL_SSL", "sasl.password": "a=b"}
@@ -200,7 +202,7 @@ def test_a_file_of_client_settings(tmp_path_factory: pytest.TempPathFactory) -> 
         read_client_config(path.with_name("missing"))
 
 
-def test_what_was_held_and_went_to_another_is_taken_again_when_it_comes_back() -> None:
+def test_held_partition_is_read_again_after_it_is_reassigned_back() -> None:
     need_kafka()
     servers = shared_kafka().servers
     topic = f"{uuid.uuid4().hex[:8]}-a"
@@ -208,12 +210,12 @@ def test_what_was_held_and_went_to_another_is_taken_again_when_it_comes_back() -
     game.make_topic(topic, 2)
 
     async def check(broker: KafkaBroker) -> None:
-        first = broker.open_inbox(f"^{topic}$", "g")
+        first = broker.open_consumer(f"^{topic}$", "g")
         for partition in range(2):
             game.write(topic, [b"1"], partition=partition)
         assert {letter.partition for letter in await take(first, 2)} == {0, 1}
         await first.hold()
-        second = broker.open_inbox(f"^{topic}$", "g")
+        second = broker.open_consumer(f"^{topic}$", "g")
         end = time.monotonic() + PATIENCE_S
         moved: set[int] = set()
         while not moved:
@@ -221,9 +223,9 @@ def test_what_was_held_and_went_to_another_is_taken_again_when_it_comes_back() -
             for partition in range(2):
                 game.write(topic, [b"2"], partition=partition)
             await first.hold()
-            moved = {letter.partition for letter in await second.take(100, 0.2)}
-        # It goes on with the one that it still has.
-        while not any(letter.partition not in moved for letter in await first.take(100, 0.2)):
+            moved = {letter.partition for letter in await second.poll(100, 0.2)}
+        # The first consumer still reads the partition that it kept.
+        while not any(letter.partition not in moved for letter in await first.poll(100, 0.2)):
             assert time.monotonic() < end
         await second.close()
         (back,) = moved
@@ -231,21 +233,21 @@ def test_what_was_held_and_went_to_another_is_taken_again_when_it_comes_back() -
         values: list[bytes | None] = []
         while b"last" not in values:
             assert time.monotonic() < end, values
-            values += [letter.value for letter in await first.take(100, 0.2)]
+            values += [letter.value for letter in await first.poll(100, 0.2)]
         await first.close()
 
     with_broker(servers, check)
 
 
-def test_what_is_too_large_together_is_sent_alone() -> None:
-    """The client sends letters together; a topic's limit is for all of them."""
+def test_batch_over_the_size_limit_is_sent_record_by_record() -> None:
+    """The client sends records in batches, and the size limit of a topic applies to a batch."""
     need_kafka()
     topic = f"small-{uuid.uuid4().hex[:8]}"
 
     async def check(broker: KafkaBroker) -> None:
         Game(shared_kafka().servers).make_topic(topic, 1, **{"max.message.bytes": "4000"})
-        letters = [Outgoing(topic, None, bytes([65 + n]) * 1500) for n in range(20)]
-        letters.insert(7, Outgoing(topic, None, b"x" * 9000))
+        letters = [OutgoingRecord(topic, None, bytes([65 + n]) * 1500) for n in range(20)]
+        letters.insert(7, OutgoingRecord(topic, None, b"x" * 9000))
         answers = await broker.send(letters)
         assert [answer.too_large for answer in answers if answer is not None] == [True]
         assert answers[7] is not None
@@ -256,25 +258,25 @@ def test_what_is_too_large_together_is_sent_alone() -> None:
     with_broker(shared_kafka().servers, check)
 
 
-def test_nobody_waits_for_what_others_send() -> None:
-    """Something can't be written; what goes elsewhere by the same client is answered when it is there."""
+def test_undeliverable_record_does_not_delay_other_records() -> None:
+    """A record that cannot be written does not delay the acknowledgement of other records of the same client."""
     need_kafka()
     mark = uuid.uuid4().hex[:8]
 
     async def check(broker: KafkaBroker) -> None:
         Game(shared_kafka().servers).make_topic(f"{mark}-free", 1)
-        producer = broker._open_producer()
-        # It waits for its topic for as long as it may.
+        producer = broker.open_producer()
+        # This record waits for a topic that does not exist.
         producer.produce(f"{mark}-nowhere", b"x")
         for number in range(5):
-            assert await broker.send([Outgoing(f"{mark}-free", None, b"%d" % number)]) == [None]
+            assert await broker.send([OutgoingRecord(f"{mark}-free", None, b"%d" % number)]) == [None]
             assert len(producer) == 1
 
     with_broker(shared_kafka().servers, check)
 
 
-def test_a_topic_that_is_made_anew_is_read_from_its_beginning() -> None:
-    """The offsets of the one before mean nothing there, whoever commits them, and when."""
+def test_recreated_topic_is_read_from_the_beginning() -> None:
+    """Offsets of the deleted topic are not valid in the new one, even if a consumer commits them later."""
     need_kafka()
     mark = uuid.uuid4().hex[:8]
     topic = f"{mark}-a"
@@ -283,14 +285,14 @@ def test_a_topic_that_is_made_anew_is_read_from_its_beginning() -> None:
         game = Game(shared_kafka().servers)
         game.make_topic(topic, 1)
         game.write(topic, [b"old %d" % n for n in range(50)])
-        inbox = broker.open_inbox(f"^{mark}-.*$", "g")
+        inbox = broker.open_consumer(f"^{mark}-.*$", "g")
         assert len(await take(inbox, 50)) == 50
         game.remove_topic(topic)
-        until(lambda: not game.has_topic(topic), "the end of the topic")
+        until(lambda: not game.has_topic(topic), "deletion of the topic")
         game.make_topic(topic, 1)
-        # More than were in the old one, before anybody looks.
+        # More records than the old topic had, before a consumer reads.
         game.write(topic, [b"new %d" % n for n in range(80)])
-        # A server that has not noticed commits where it was.
+        # A server that has not noticed the new topic commits its old offset.
         with contextlib.suppress(Unavailable):
             await inbox.commit({(topic, 0): 50})
         found: set[bytes | None] = set()
@@ -298,19 +300,19 @@ def test_a_topic_that_is_made_anew_is_read_from_its_beginning() -> None:
         while len({each for each in found if each and each.startswith(b"new")}) < 80:
             assert time.monotonic() < end, f"{len(found)} of 80"
             try:
-                letters = await inbox.take(100, 0.2)
+                letters = await inbox.poll(100, 0.2)
             except Unavailable:
-                # As the loop that takes letters does.
+                # The ingest loop reopens its consumer in the same way.
                 await inbox.close()
-                inbox = broker.open_inbox(f"^{mark}-.*$", "g")
+                inbox = broker.open_consumer(f"^{mark}-.*$", "g")
                 continue
             found |= {letter.value for letter in letters}
             if letters:
                 await inbox.commit({(topic, 0): letters[-1].offset + 1})
         assert game.committed("g", topic) == {0: (80, 80)}
         await inbox.close()
-        # Whoever comes next goes on from there.
-        again = broker.open_inbox(f"^{mark}-.*$", "g")
+        # The next consumer continues from the committed offset.
+        again = broker.open_consumer(f"^{mark}-.*$", "g")
         game.write(topic, [b"last"])
         (letter,) = await take(again, 1)
         assert letter.value == b"last"

@@ -17,7 +17,7 @@ from support.waiting import until_so
 
 
 @pytest.mark.parametrize("kind", ["redis", "cluster"])
-def test_the_feed_tells_every_server_and_notices_what_it_missed(kind: str) -> None:
+def test_feed_reaches_every_server_and_reports_missed_messages(kind: str) -> None:
     store = shared_redis() if kind == "redis" else shared_cluster()
 
     async def run() -> None:
@@ -32,28 +32,28 @@ def test_the_feed_tells_every_server_and_notices_what_it_missed(kind: str) -> No
             await feed.open(ledger_id)
             feed.subscribe("registry", list_of.append)
         end = feeds[1].subscribe("ranking/1", changed.append)
-        # Of very many channels some are neighbours on a shard, in slots of their own.
+        # With this many channels, some are on the same shard but in different slots.
         others: list[str | None] = []
         for number in range(2, 30):
             feeds[1].subscribe(f"ranking/{number}", others.append)
-        # To begin with, something may have been missed.
+        # The first message is None: messages may have been missed before the subscription.
         await until_so(
-            lambda: heard == [[None], [None]] and changed == [None] and others == [None] * 28, "what is told"
+            lambda: heard == [[None], [None]] and changed == [None] and others == [None] * 28, "feed messages"
         )
         await feeds[0].publish("registry", "hello")
-        await until_so(lambda: heard == [[None, "hello"], [None, "hello"]], "what is told")
+        await until_so(lambda: heard == [[None, "hello"], [None, "hello"]], "feed messages")
         await fill(index)
         await index.apply(RANKING, make_rows(2, version=3), RankStyle.ORDINAL)
-        await until_so(lambda: len(changed) == 3, "what is told")
+        await until_so(lambda: len(changed) == 3, "feed messages")
         revision = await index.revision(RANKING)
         assert isinstance(revision, bytes)
         assert changed[-1] == revision.decode()
         nodes = [store] if isinstance(store, RedisServer) else store.nodes
         for node in nodes:
             node.call("CLIENT", "KILL", "TYPE", "pubsub")
-        await until_so(lambda: heard[0][-1] is None and heard[1][-1] is None and changed[-1] is None, "what is told")
+        await until_so(lambda: heard[0][-1] is None and heard[1][-1] is None and changed[-1] is None, "feed messages")
         await feeds[1].publish("registry", "again")
-        await until_so(lambda: heard[0][-1] == heard[1][-1] == "again", "what is told")
+        await until_so(lambda: heard[0][-1] == heard[1][-1] == "again", "feed messages")
         end()
         before = len(changed)
         await asyncio.sleep(0.5)

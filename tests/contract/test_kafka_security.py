@@ -1,4 +1,4 @@
-"""A Kafka that wants TLS and a password: what librdkafka needs for that passes through."""
+"""A Kafka that requires TLS and a password: the client settings are passed to librdkafka."""
 
 import asyncio
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 from laurels.adapters.kafka import KafkaBroker, read_client_config
 from laurels.errors import Unavailable
-from laurels.ports import Outgoing
+from laurels.ports import OutgoingRecord
 from support.kafka import KafkaServer
 from support.running import free_port
 from support.stores import HOST, need, temporary_folder
@@ -23,7 +23,7 @@ JAAS = (
 
 
 class GuardedKafka(KafkaServer):
-    """Clients come in by SASL over TLS; another listener is for the harness alone."""
+    """A Kafka whose clients use SASL over TLS; only the test harness uses its plaintext listener."""
 
     def __init__(self, folder: Path) -> None:
         self.guarded = free_port()
@@ -75,16 +75,16 @@ async def answers(broker: KafkaBroker) -> bool:
     return True
 
 
-def test_with_the_password_and_the_certificate_it_works(kafka: GuardedKafka, tmp_path: Path) -> None:
+def test_sasl_over_tls_connection_sends_and_consumes(kafka: GuardedKafka, tmp_path: Path) -> None:
     async def run() -> None:
         config = settings(tmp_path, "open-sesame", kafka.certificate)
         broker = KafkaBroker(f"{HOST}:{kafka.guarded}", config)
         await until_async(partial(answers, broker), "the first handshake")
-        assert await broker.send([Outgoing("guarded", None, b"1")]) == [None]
-        inbox = broker.open_inbox("^guarded$", "g")
+        assert await broker.send([OutgoingRecord("guarded", None, b"1")]) == [None]
+        inbox = broker.open_consumer("^guarded$", "g")
         letters = []
         for _ in range(60):
-            letters += await inbox.take(10, 0.5)
+            letters += await inbox.poll(10, 0.5)
             if letters:
                 break
         assert [letter.value for letter in letters] == [b"1"]
@@ -94,12 +94,12 @@ def test_with_the_password_and_the_certificate_it_works(kafka: GuardedKafka, tmp
     asyncio.run(run())
 
 
-def test_with_a_wrong_password_it_does_not(kafka: GuardedKafka, tmp_path: Path) -> None:
+def test_connection_with_wrong_sasl_password_fails(kafka: GuardedKafka, tmp_path: Path) -> None:
     async def run() -> None:
         right = KafkaBroker(f"{HOST}:{kafka.guarded}", settings(tmp_path, "open-sesame", kafka.certificate))
         wrong = KafkaBroker(f"{HOST}:{kafka.guarded}", settings(tmp_path, "guess", kafka.certificate))
         for _ in range(2):
-            # It is there, for others.
+            # Kafka is up: the right password works.
             await until_async(partial(answers, right), "the handshake")
             assert not await answers(wrong)
         await right.close()

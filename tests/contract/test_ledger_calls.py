@@ -1,4 +1,4 @@
-"""What every Ledger must do, call by call: the promises that a model (test_ledger_contract.py) can't show."""
+"""Contract of the Ledger port, call by call: promises that the model in test_ledger_contract.py can't check."""
 
 import random
 from pathlib import Path
@@ -11,11 +11,11 @@ from laurels.core.people import ProfileChange
 from laurels.core.scores import Rule
 from laurels.errors import Conflict, NotFound, Unavailable
 from laurels.ports import (
-    BoardChange,
+    BoardUpdate,
     Key,
     Ledger,
     Pod,
-    Recorded,
+    RecordOutcome,
     Role,
 )
 from support.ledgers import Opening, new_board, new_event, open_postgres, open_sqlite, with_ledger
@@ -28,8 +28,8 @@ def opening(request: pytest.FixtureRequest) -> Opening:
     return request.param  # type: ignore[no-any-return]
 
 
-def test_the_same_events_in_any_order_and_number_give_the_same_rows(tmp_path: Path, opening: Opening) -> None:
-    """Every rule and order: shuffled, split into batches and repeated at random, the rows are the same."""
+def test_rows_do_not_depend_on_event_order_batching_or_repetition(tmp_path: Path, opening: Opening) -> None:
+    """For every rule and order: shuffling, batching and repeating events at random does not change the rows."""
     rng = random.Random(20)
     events = [
         (f"e{number}", rng.choice(USERS), rng.choice([0.1, 0.2, 0.3, 1.0, -1.0, 1e16, 0.0]), rng.randrange(9))
@@ -56,8 +56,8 @@ def test_the_same_events_in_any_order_and_number_give_the_same_rows(tmp_path: Pa
     with_ledger(opening, tmp_path, compare)
 
 
-def test_an_event_without_its_own_time_can_be_repeated_at_another(tmp_path: Path, opening: Opening) -> None:
-    async def repeat(ledger: Ledger) -> list[Recorded]:
+def test_unstamped_event_repeated_at_another_time_is_a_duplicate(tmp_path: Path, opening: Opening) -> None:
+    async def repeat(ledger: Ledger) -> list[RecordOutcome]:
         board = await new_board(ledger)
         events = [
             new_event(board, "e", "ada", 1.0, 10, stamped=True),
@@ -69,14 +69,35 @@ def test_an_event_without_its_own_time_can_be_repeated_at_another(tmp_path: Path
         return [record.outcome for record in await ledger.record(events)]
 
     outcomes = with_ledger(opening, tmp_path, repeat)
-    assert outcomes == [Recorded.ACCEPTED, *[Recorded.DUPLICATE] * 2, *[Recorded.CONFLICT] * 2]
+    assert outcomes == [RecordOutcome.ACCEPTED, *[RecordOutcome.DUPLICATE] * 2, *[RecordOutcome.CONFLICT] * 2]
 
 
-def test_a_batch_is_all_or_nothing(tmp_path: Path, opening: Opening) -> None:
+def test_refused_event_is_compared_only_with_events_before_it(tmp_path: Path, opening: Opening) -> None:
+    """A refused event is not stored, so a valid event with its id is accepted; a repetition of that one conflicts."""
+
+    async def record(ledger: Ledger) -> list[list[RecordOutcome]]:
+        board = await new_board(ledger)
+        late = Conflict("board_ended", "The period has ended.")
+        batches = [
+            [new_event(board, "x", "ada", 1.0, 10, refused=late), new_event(board, "x", "ada", 2.0, 10)],
+            [new_event(board, "y", "ada", 2.0, 10), new_event(board, "y", "ada", 1.0, 10, refused=late)],
+            [new_event(board, "x", "ada", 2.0, 10, refused=late), new_event(board, "x", "ada", 2.0, 10)],
+        ]
+        return [[record.outcome for record in await ledger.record(batch)] for batch in batches]
+
+    outcomes = with_ledger(opening, tmp_path, record)
+    assert outcomes == [
+        [RecordOutcome.LATE, RecordOutcome.ACCEPTED],
+        [RecordOutcome.ACCEPTED, RecordOutcome.CONFLICT],
+        [RecordOutcome.DUPLICATE, RecordOutcome.DUPLICATE],
+    ]
+
+
+def test_batch_is_recorded_completely_or_not_at_all(tmp_path: Path, opening: Opening) -> None:
     async def fail(ledger: Ledger) -> int:
         board = await new_board(ledger)
         good = new_event(board, "good", "ada", 1.0, 0)
-        bad = new_event(board, "bad", "ada", float("nan"), 0)  # refused by both
+        bad = new_event(board, "bad", "ada", float("nan"), 0)  # both ledgers refuse it
         with pytest.raises(Unavailable):
             await ledger.record([good, bad])
         assert [row async for chunk in ledger.rows(board.periods[0].id) for row in chunk] == []
@@ -85,15 +106,15 @@ def test_a_batch_is_all_or_nothing(tmp_path: Path, opening: Opening) -> None:
     assert with_ledger(opening, tmp_path, fail) == 0
 
 
-def test_users_are_found_by_how_their_name_begins(tmp_path: Path, opening: Opening) -> None:
+def test_users_are_found_by_prefix_of_their_display_name(tmp_path: Path, opening: Opening) -> None:
     names = {"u1": "Ada", "u2": "adaLovelace", "u3": "Ad", "u4": "Éva", "u5": "김민아", "u6": "\uff21\uff24\uff21"}
 
     async def find(ledger: Ledger) -> None:
         await ledger.create_pod(Pod("other", "Other", 0))
         changes = [ProfileChange(user_id, display_name=name) for user_id, name in names.items()]
-        await ledger.people.change_profiles("pod", changes, 0)
-        await ledger.people.change_profiles("other", [ProfileChange("u9", display_name="Ada")], 0)
-        people = ledger.people
+        await ledger.profiles.change_profiles("pod", changes, 0)
+        await ledger.profiles.change_profiles("other", [ProfileChange("u9", display_name="Ada")], 0)
+        people = ledger.profiles
         assert await people.users_named("pod", "ADA", 10) == ["u1", "u6", "u2"]
         assert await people.users_named("pod", "ad", 2) == ["u3", "u1"]
         assert await people.users_named("pod", "e\u0301V", 10) == ["u4"]
@@ -108,15 +129,15 @@ def test_users_are_found_by_how_their_name_begins(tmp_path: Path, opening: Openi
     with_ledger(opening, tmp_path, find)
 
 
-def test_boards_keys_and_pods_come_back_as_they_were_stored(tmp_path: Path, opening: Opening) -> None:
+def test_boards_keys_and_pods_are_unchanged_after_reopen(tmp_path: Path, opening: Opening) -> None:
     async def store(ledger: Ledger) -> Any:
         board = await new_board(
             ledger, metadata={"a": [1, None]}, capacity=5, min_score=-1.5, public=True, ties="shared"
         )
-        changed = await ledger.update_board(BoardChange(board))
+        changed = await ledger.update_board(BoardUpdate(board))
         assert changed.revision == board.revision + 1
         with pytest.raises(Conflict):
-            await ledger.update_board(BoardChange(board))
+            await ledger.update_board(BoardUpdate(board))
         with pytest.raises(Conflict):
             await ledger.create_board(board, ())
         key = Key("k1", "pod", Role.CLIENT, None, b"digest", 5)

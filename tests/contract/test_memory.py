@@ -1,4 +1,4 @@
-"""What the index in memory owes beyond the contract: the one on Redis tells the feed, too (test_redis.py)."""
+"""The index in memory, beyond the contract: concurrent builds, and changes published on the feed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from laurels.ports import Position, Row
 from support.waiting import until_so
 
 
-def test_builds_of_one_ranking_follow_each_other_and_lose_nothing() -> None:
+def test_concurrent_builds_of_a_ranking_run_in_turn_and_lose_no_rows() -> None:
     async def run() -> None:
         index = MemoryIndex()
         ranking = Ranking(1, GLOBAL, Order.DESC, Ties.EARLIEST, None)
@@ -30,17 +30,17 @@ def test_builds_of_one_ranking_follow_each_other_and_lose_nothing() -> None:
         builds = [asyncio.create_task(index.load(ranking, rows(number), Position())) for number in (1, 2)]
         for number, build in enumerate(builds, 1):
             await until_so(lambda: begun[-1] == number, f"build {number}")  # noqa: B023
-            # What the ledger told the build before it, and is applied now.
+            # The build read the ledger before this row was committed.
             await index.apply(ranking, [Row(1, f"u{number}", Standing(1.0, 0), number)], RankStyle.ORDINAL)
             gates[number].set()
             await build
             assert await index.count(ranking) >= 1
-            assert (await index.top(ranking, 0, 9, RankStyle.ORDINAL)).places[-1].user_id == f"u{number}"
+            assert (await index.top(ranking, 0, 9, RankStyle.ORDINAL)).entries[-1].user_id == f"u{number}"
 
     asyncio.run(run())
 
 
-def test_an_index_in_memory_tells_of_every_change_that_can_be_seen() -> None:
+def test_memory_index_publishes_every_change_of_a_ranking() -> None:
     async def run() -> None:
         feed = MemoryFeed()
         index = MemoryIndex(feed)

@@ -1,4 +1,4 @@
-"""What a ledger on PostgreSQL owes beyond the contract: many servers, poolers, lost connections."""
+"""The ledger on PostgreSQL, beyond the contract: several servers, poolers, lost connections."""
 
 import asyncio
 import contextlib
@@ -13,11 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from laurels.adapters.postgres import PostgresLedger, pool, scores
-from laurels.adapters.sql_files import load_migrations
+from laurels.adapters.sql.files import load_migrations
 from laurels.core.people import ProfileChange
 from laurels.core.scores import Rule
 from laurels.errors import Invalid, Unavailable
-from laurels.ports import Pod, Position, Recorded
+from laurels.ports import Pod, Position, RecordOutcome
 from support.ledgers import FakeClock, new_board, new_event
 from support.stores import HOST, PgBouncer, PostgresServer, shared_postgres, temporary_folder
 from support.waiting import until, until_async
@@ -27,7 +27,7 @@ _names = iter(range(10**6))
 
 @pytest.fixture
 def postgres() -> Iterator[PostgresServer]:
-    """One that may be killed."""
+    """Start a PostgreSQL that the test may kill."""
     with temporary_folder() as folder, PostgresServer(folder / "postgres") as server:
         yield server
 
@@ -47,7 +47,7 @@ async def open_ledger(url: str, connections: int = 4) -> PostgresLedger:
     return ledger
 
 
-def test_many_servers_that_start_together_migrate_once() -> None:
+def test_servers_that_start_together_apply_migrations_once() -> None:
     url = shared_postgres().new_database(new_database())
 
     async def run() -> list[list[str]]:
@@ -62,7 +62,7 @@ def test_many_servers_that_start_together_migrate_once() -> None:
     assert sorted(map(len, applied)) == [0] * 11 + [len(load_migrations("laurels.adapters.postgres"))]
 
 
-def test_a_ledger_from_the_future_is_refused() -> None:
+def test_ledger_of_a_newer_version_is_refused() -> None:
     name = new_database()
     server = shared_postgres()
     url = server.new_database(name)
@@ -76,30 +76,30 @@ def test_a_ledger_from_the_future_is_refused() -> None:
         asyncio.run(opened())
 
 
-def test_a_database_in_another_encoding_is_refused() -> None:
+def test_database_with_encoding_other_than_utf8_is_refused() -> None:
     name = new_database()
     shared_postgres().sql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
     with pytest.raises(Invalid, match="UTF8"):
         asyncio.run(open_ledger(shared_postgres().url(name)))
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_unreachable_postgresql_is_reported() -> None:
     with pytest.raises(Unavailable, match="PostgreSQL can't be reached"):
         asyncio.run(open_ledger("postgresql://nobody@127.0.0.1:1/nothing"))
 
 
-def test_what_would_never_work_is_not_tried_again() -> None:
+def test_permanent_connection_errors_are_not_retried() -> None:
     port = shared_postgres().port
     for url in (f"postgresql://nobody@127.0.0.1:{port}/x", "postgresql://u@127.0.0.1:abc/x"):
-        with pytest.raises(Invalid, match="PostgreSQL can't be used like this"):
+        with pytest.raises(Invalid, match="PostgreSQL can't be used with LAURELS_LEDGER"):
             asyncio.run(open_ledger(url))
     with pytest.raises(Invalid, match='"nothing" does not exist'):
         asyncio.run(open_ledger(shared_postgres().url("nothing")))
 
 
 @pytest.mark.parametrize("rule", Rule)
-def test_batches_of_several_servers_on_the_same_rows_don_t_deadlock(rule: Rule) -> None:
-    """Rows and events in random order, many shared: all of it is counted, once."""
+def test_concurrent_batches_on_the_same_rows_do_not_deadlock(rule: Rule) -> None:
+    """Batches in random order with many rows and events in common: each event counts once."""
     url = shared_postgres().new_database(new_database())
     rng = random.Random(5)
     users = [f"user-{number}" for number in range(30)]
@@ -114,8 +114,8 @@ def test_batches_of_several_servers_on_the_same_rows_don_t_deadlock(rule: Rule) 
             accepted = 0
             for start in range(0, len(share), 50):
                 records = await ledger.record([events[n] for n in share[start : start + 50]])
-                assert all(record.outcome in {Recorded.ACCEPTED, Recorded.DUPLICATE} for record in records)
-                accepted += sum(record.outcome is Recorded.ACCEPTED for record in records)
+                assert all(record.outcome in {RecordOutcome.ACCEPTED, RecordOutcome.DUPLICATE} for record in records)
+                accepted += sum(record.outcome is RecordOutcome.ACCEPTED for record in records)
             return accepted
 
         counts = await asyncio.gather(
@@ -134,8 +134,8 @@ def test_batches_of_several_servers_on_the_same_rows_don_t_deadlock(rule: Rule) 
     assert deadlocks.split()[2] == "0"
 
 
-def test_every_answer_shows_a_row_that_was_committed() -> None:
-    """Concurrent increments of 1 by one user: the scores before and after make one unbroken chain."""
+def test_every_result_contains_a_committed_row() -> None:
+    """Concurrent increments of 1 for one user: the scores before and after form one unbroken chain."""
     url = shared_postgres().new_database(new_database())
 
     async def run() -> list[tuple[float | None, float]]:
@@ -158,8 +158,8 @@ def test_every_answer_shows_a_row_that_was_committed() -> None:
     assert steps == [(number or None, number + 1.0) for number in map(float, range(90))]
 
 
-def test_long_histories_are_folded_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page ends where a user's events do, however many each has."""
+def test_refold_reads_long_histories_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page never splits the events of a user, however many the user has."""
     url = shared_postgres().new_database(new_database())
     counts = [1, 9, 3, 30, 1, 1, 2, 17, 4, 5, 5, 1]
 
@@ -185,7 +185,7 @@ def test_long_histories_are_folded_page_by_page(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(run())
 
 
-def test_one_who_asks_for_too_much_takes_the_ledger_from_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_timeout_leaves_the_ledger_available(monkeypatch: pytest.MonkeyPatch) -> None:
     url = shared_postgres().new_database(new_database())
 
     async def run() -> None:
@@ -194,15 +194,15 @@ def test_one_who_asks_for_too_much_takes_the_ledger_from_nobody(monkeypatch: pyt
             shortened.setattr(pool, "CALL_TIMEOUT_S", 0.2)
             shortened.setattr(pool, "SCAN_TIMEOUT_S", 0.3)
             with pytest.raises(Unavailable, match="took longer than"):
-                await ledger._pool.scan(lambda c: c.execute("SELECT pg_sleep(60)"))
-        assert not ledger._pool._failing
+                await ledger.pool.scan(lambda c: c.execute("SELECT pg_sleep(60)"))
+        await ledger.ping()
         assert (await ledger.pods())[0].pod_id
         await ledger.close()
 
     asyncio.run(run())
 
 
-def test_it_works_behind_a_pooler_in_transaction_mode(tmp_path: Path) -> None:
+def test_ledger_works_behind_a_pooler_in_transaction_mode(tmp_path: Path) -> None:
     del tmp_path
     server = shared_postgres()
     name = new_database()
@@ -211,7 +211,7 @@ def test_it_works_behind_a_pooler_in_transaction_mode(tmp_path: Path) -> None:
 
         async def run() -> None:
             ledgers = [await open_ledger(pooler.url(name), connections=10) for _ in range(3)]
-            assert all(ledger._pool._pooled for ledger in ledgers)
+            assert all(ledger.pool.is_pooled for ledger in ledgers)
             board = await new_board(ledgers[0], rule=Rule.INCREMENT)
             await asyncio.gather(
                 *(
@@ -230,17 +230,17 @@ def test_it_works_behind_a_pooler_in_transaction_mode(tmp_path: Path) -> None:
         asyncio.run(run())
 
 
-def test_without_a_pooler_statements_are_prepared() -> None:
+def test_direct_connection_is_not_detected_as_pooled() -> None:
     async def run() -> None:
         ledger = await open_ledger(shared_postgres().new_database(new_database()))
-        assert not ledger._pool._pooled
+        assert not ledger.pool.is_pooled
         await ledger.close()
 
     asyncio.run(run())
 
 
-def test_an_old_transaction_elsewhere_does_not_make_changes_grow() -> None:
-    """It may be of another database, and stay open for hours."""
+def test_open_transaction_in_another_database_adds_no_changes() -> None:
+    """The transaction may be in another database and stay open for hours."""
 
     async def run() -> None:
         url = shared_postgres().new_database(new_database())
@@ -263,7 +263,7 @@ def test_an_old_transaction_elsewhere_does_not_make_changes_grow() -> None:
     asyncio.run(run())
 
 
-def test_who_lags_behind_what_is_forgotten_is_told_to_build_anew() -> None:
+def test_position_older_than_forgotten_changes_requires_a_rebuild() -> None:
     async def run() -> None:
         url = shared_postgres().new_database(new_database())
         ledger = await open_ledger(url)
@@ -274,7 +274,7 @@ def test_who_lags_behind_what_is_forgotten_is_told_to_build_anew() -> None:
         unfinished = await old.fetchval("SELECT pg_current_xact_id()::text")
 
         async def count_from(position: Position, *unfinished: str) -> int:
-            """As if nothing else were unfinished there, whatever the server does beside this."""
+            """Count changes from a position at which only the given transactions were unfinished."""
             snapshot, mark = position.at.split(" ")
             _, next_id, _ = snapshot.split(":")
             at = f"{next_id}:{next_id}:{','.join(unfinished)} {mark}"
@@ -283,13 +283,13 @@ def test_who_lags_behind_what_is_forgotten_is_told_to_build_anew() -> None:
         positions = []
         for number in range(20):
             positions.append(await ledger.position())
-            await ledger.people.change_profiles("pod", [ProfileChange(f"u{number}", region="eu")], 1)
+            await ledger.profiles.change_profiles("pod", [ProfileChange(f"u{number}", region="eu")], 1)
         assert [await count_from(position) for position in positions] == list(range(20, 0, -1))
         assert [await ledger.forget_changes(5, 10) for _ in range(3)] == [10, 5, 0]
         assert [await count_from(position) for position in positions] == [100] * 15 + [5, 4, 3, 2, 1]
         (rows,) = [chunk async for chunk in ledger.changes(positions[15]) if chunk]
         assert {row.user_id for row in rows} >= {f"u{number}" for number in range(15, 20)}
-        # What was not finished at a position may have been forgotten since; what still goes on can't have been.
+        # Changes of a transaction that was unfinished at the position may be forgotten only after it ends.
         assert await count_from(positions[15], unfinished) == 5
         await old.execute("COMMIT")
         assert await count_from(positions[15], unfinished) == 100
@@ -299,19 +299,17 @@ def test_who_lags_behind_what_is_forgotten_is_told_to_build_anew() -> None:
     asyncio.run(run())
 
 
-def test_the_server_gives_up_when_the_client_does() -> None:
+def test_connections_have_a_statement_timeout() -> None:
     async def run() -> None:
         ledger = await open_ledger(shared_postgres().new_database(new_database()))
         for _ in range(3):
-            assert await ledger._pool.read(lambda c: c.fetchval("SHOW statement_timeout")) == "1min"
+            assert await ledger.pool.read(lambda c: c.fetchval("SHOW statement_timeout")) == "1min"
         await ledger.close()
 
     asyncio.run(run())
 
 
-def test_a_restart_under_way_is_waited_for_and_counted_once(
-    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writes_during_a_restart_wait_and_count_once(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurels.adapters.postgres.pool.PATIENCE_S", 60)
 
     async def run() -> None:
@@ -337,8 +335,8 @@ def restart(postgres: PostgresServer) -> None:
     postgres.start()
 
 
-def test_a_failover_to_a_standby_is_followed_and_loses_nothing() -> None:
-    """As the operating docs say: both hosts in the address. The standby has what the primary acknowledges."""
+def test_failover_to_a_standby_loses_no_events() -> None:
+    """The URL names both hosts, as the operating docs say. Replication is synchronous."""
     with (
         temporary_folder() as folder,
         PostgresServer(folder / "primary") as primary,
@@ -386,7 +384,7 @@ def test_a_failover_to_a_standby_is_followed_and_loses_nothing() -> None:
         asyncio.run(run())
 
 
-def test_a_connection_that_is_cut_in_the_middle_is_no_loss(
+def test_terminated_connections_lose_and_duplicate_no_events(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laurels.adapters.postgres.pool.PATIENCE_S", 60)
@@ -419,7 +417,9 @@ def test_a_connection_that_is_cut_in_the_middle_is_no_loss(
     asyncio.run(run())
 
 
-def test_a_frozen_server_is_given_up_and_found_again(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_recovers_after_an_unresponsive_server_resumes(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def run() -> None:
         ledger = await open_ledger(postgres.url())
         board = await new_board(ledger, rule=Rule.INCREMENT)

@@ -1,4 +1,4 @@
-"""What an index on Redis owes beyond the contract: every way to reach it, failovers and moved slots."""
+"""The index on Redis, beyond the contract: kinds of connection, failovers and moved slots."""
 
 import asyncio
 import subprocess
@@ -12,12 +12,13 @@ import redis
 from msgspec.structs import replace
 
 from laurels.adapters.redis import RedisConnection, RedisIndex, parse_redis_url
+from laurels.adapters.redis.connection import PIPELINES
 from laurels.adapters.redis.urls import RedisUrl
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.order import Order, Ties
 from laurels.core.scores import Standing
 from laurels.errors import Invalid, Unavailable
-from laurels.ports import Position, Row, Standby
+from laurels.ports import IndexHealth, Position, Row
 from support.rankings import RANKING, chunks, fill, make_rows
 from support.running import free_port
 from support.stores import (
@@ -51,12 +52,12 @@ async def fill_and_close(url: str) -> None:
         await index.ping()
         await fill(index)
         applied = await index.apply(RANKING, make_rows(1, version=2), RankStyle.ORDINAL)
-        assert applied.placements is not None
+        assert applied.rank_changes is not None
     finally:
         await index.close()
 
 
-# Addresses
+# URLs
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ async def fill_and_close(url: str) -> None:
         ("redis://[::1]:7", RedisUrl("", (("::1", 7),), False, None, None, None, 0, None)),
     ],
 )
-def test_an_address_is_read(url: str, expected: RedisUrl) -> None:
+def test_redis_url_is_parsed_into_its_parts(url: str, expected: RedisUrl) -> None:
     assert parse_redis_url(url) == expected
 
 
@@ -92,24 +93,24 @@ def test_an_address_is_read(url: str, expected: RedisUrl) -> None:
         "redis+odd://h",
     ],
 )
-def test_a_wrong_address_is_explained_without_its_password(url: str) -> None:
+def test_invalid_redis_url_error_does_not_contain_the_password(url: str) -> None:
     with pytest.raises(Invalid) as caught:
         parse_redis_url(url.replace("//", "//:secret@"))
     assert "redis+cluster://" in caught.value.message
     assert "secret" not in caught.value.message
 
 
-# Ways to reach it
+# Kinds of connection
 
 
-def test_with_a_password(folder: Path) -> None:
+def test_redis_connection_requires_the_password(folder: Path) -> None:
     with RedisServer(folder / "redis", requirepass="secret") as server:
         asyncio.run(fill_and_close(f"redis://:secret@{HOST}:{server.port}"))
         with pytest.raises(Unavailable):
             asyncio.run(fill_and_close(server.url))
 
 
-def test_with_tls(folder: Path) -> None:
+def test_redis_tls_connection_verifies_the_certificate(folder: Path) -> None:
     certificate, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
         [
@@ -138,11 +139,11 @@ def test_with_tls(folder: Path) -> None:
 
 
 def reasons(error: BaseException | None) -> str:
-    """What an error says, and what those say that it comes from."""
+    """Return the messages of an error and of its causes."""
     return "" if error is None else f"{error} {reasons(error.__cause__ or error.__context__)}"
 
 
-def test_with_sentinel_a_failover_is_followed(folder: Path) -> None:
+def test_sentinel_failover_makes_the_ranking_stale_until_confirmed(folder: Path) -> None:
     with (
         RedisServer(folder / "first") as first,
         RedisServer(folder / "second", replicaof=f"{HOST} {first.port}") as second,
@@ -191,10 +192,10 @@ async def follow_failover(url: str, first: RedisServer, second: RedisServer) -> 
     try:
         await until_taken(lambda: fill(index))
         await index.apply(RANKING, [Row(1, "last", Standing(99.0, 0), 9)], RankStyle.ORDINAL)
-        # The replica has it.
+        # The replica has the row.
         assert first.call("WAIT", 1, 5000) == 1
         first.kill()
-        await until_taken(lambda: is_behind(index), within_s=60)
+        await until_taken(lambda: is_stale(index), within_s=60)
         assert second.client().info("replication")["role"] == "master"
         with pytest.raises(Unavailable) as caught:
             await index.top(RANKING, 0, 1, RankStyle.ORDINAL)
@@ -202,15 +203,15 @@ async def follow_failover(url: str, first: RedisServer, second: RedisServer) -> 
         (state,) = await index.states([RANKING])
         assert state.position == Position(at="5")
         await index.confirm(RANKING, state, Position(at="7"))
-        assert (await index.top(RANKING, 0, 1, RankStyle.ORDINAL)).places[0].user_id == "last"
+        assert (await index.top(RANKING, 0, 1, RankStyle.ORDINAL)).entries[0].user_id == "last"
     finally:
         await index.close()
 
 
-async def is_behind(index: RedisIndex) -> None:
+async def is_stale(index: RedisIndex) -> None:
     (state,) = await index.states([RANKING])
-    if state.standby is not Standby.BEHIND:
-        raise Unavailable("catching_up", state.standby)
+    if state.health is not IndexHealth.STALE:
+        raise Unavailable("catching_up", state.health)
 
 
 async def until_taken(work: Any, within_s: float = 10) -> None:
@@ -225,21 +226,21 @@ async def until_taken(work: Any, within_s: float = 10) -> None:
             return
 
 
-def test_what_is_asked_within_one_tick_goes_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_in_one_event_loop_tick_share_a_pipeline_and_ranks_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
-    pipeline = RedisConnection._pipeline
+    pipeline = RedisConnection.send_pipeline
 
     async def counting(self: RedisConnection, commands: list[Any], verb: str) -> list[Any]:
         sent.append(len(commands))
         return await pipeline(self, commands, verb)
 
-    monkeypatch.setattr(RedisConnection, "_pipeline", counting)
+    monkeypatch.setattr(RedisConnection, "send_pipeline", counting)
 
     async def run() -> None:
         index = use(shared_redis().url)
         await index.open(f"tick-{time.time_ns()}")
         await fill(index)
-        # Once each, so that Redis knows the scripts.
+        # One call each, so that Redis has the scripts cached.
         await index.find(RANKING, "u1", RankStyle.ORDINAL)
         await index.top(RANKING, 0, 5, RankStyle.ORDINAL)
         sent.clear()
@@ -247,13 +248,14 @@ def test_what_is_asked_within_one_tick_goes_out_together(monkeypatch: pytest.Mon
             *(index.find(RANKING, f"u{number}", RankStyle.ORDINAL) for number in range(10)),
             *(index.top(RANKING, 0, 5, RankStyle.ORDINAL) for _ in range(40)),
         )
-        assert sent == [50]
+        # The pages in one pipeline, then all ranks in one script.
+        assert sent == [40, 1]
         await index.close()
 
     asyncio.run(run())
 
 
-def test_a_confirmation_for_a_server_that_is_gone_is_ignored() -> None:
+def test_confirmation_with_an_outdated_epoch_is_ignored() -> None:
     async def run() -> None:
         index = use(shared_redis().url)
         await index.open("confirming")
@@ -279,13 +281,13 @@ def slot_owner(cluster: RedisClusterServers, slot: int) -> RedisServer:
 
 
 def _ranges(node: RedisServer) -> list[tuple[int, int]]:
-    """The slots that a master serves itself."""
+    """Return the ranges of slots that a master serves."""
     nodes = node.call("CLUSTER NODES")
     mine = next(each for each in nodes.values() if "myself" in each["flags"])
     return [(int(span[0]), int(span[-1])) for span in mine["slots"]]
 
 
-def test_rankings_of_a_cluster_are_spread_and_survive_a_moving_slot(folder: Path) -> None:
+def test_cluster_rankings_are_distributed_and_survive_slot_migration(folder: Path) -> None:
     with RedisClusterServers(folder / "cluster") as cluster:
         asyncio.run(move_a_slot(cluster))
 
@@ -299,7 +301,7 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
         await index.load(ranking, chunks(rows), Position(at="1"))
     sizes = [int(node.call("DBSIZE")) for node in cluster.masters()]
     assert all(sizes)
-    slot = int(cluster.nodes[0].call("CLUSTER", "KEYSLOT", index._keys_of(RANKING).names[0]))
+    slot = int(cluster.nodes[0].call("CLUSTER", "KEYSLOT", index.keys_of(RANKING).names[0]))
     source = slot_owner(cluster, slot)
     target = next(node for node in cluster.masters() if node is not source)
     stop = asyncio.Event()
@@ -315,7 +317,7 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
                 row = Row(1, "u0", Standing(0.0, 0), 1 + version)
                 await index.apply(RANKING, [row], RankStyle.ORDINAL)
                 page = await index.top(RANKING, 0, 20, RankStyle.ORDINAL)
-                assert [place.user_id for place in page.places] == [f"u{n}" for n in range(9, -1, -1)]
+                assert [entry.user_id for entry in page.entries] == [f"u{n}" for n in range(9, -1, -1)]
                 reads += 1
             except Unavailable:
                 pass
@@ -324,8 +326,8 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
     reading = asyncio.create_task(read())
     await until_so(lambda: reads >= 10, "some reads before")
     await asyncio.to_thread(migrate, cluster, source, target, slot)
-    # Another server holds it now, which has to be told that nothing is missing.
-    await until_taken(lambda: is_behind(index))
+    # Another server holds the ranking now, so it is stale until it is confirmed.
+    await until_taken(lambda: is_stale(index))
     (state,) = await index.states([RANKING])
     await until_taken(lambda: index.confirm(RANKING, state, Position(at="2")))
     before = reads
@@ -337,8 +339,31 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
     await index.close()
 
 
-def test_hundreds_of_rankings_of_a_cluster_are_asked_at_once() -> None:
-    """One pipeline a node carries them: connections are few."""
+def test_command_succeeds_when_all_idle_connections_to_a_cluster_node_are_lost(folder: Path) -> None:
+    """As after a restart of the node: the command is repeated on a new connection, not on another old one."""
+
+    async def run(cluster: RedisClusterServers) -> None:
+        index = use(cluster.url)
+        await index.open("idle")
+        await fill(index)
+        reads = []
+        for _ in range(PIPELINES):
+            # Without a pause, the reads share a pipeline.
+            reads.append(asyncio.create_task(index.top(RANKING, 0, 5, RankStyle.ORDINAL)))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await asyncio.gather(*reads)
+        for node in cluster.masters():
+            node.call("CLIENT", "KILL", "TYPE", "normal")
+        assert (await index.top(RANKING, 0, 5, RankStyle.ORDINAL)).total == 10
+        await index.close()
+
+    with RedisClusterServers(folder / "cluster") as cluster:
+        asyncio.run(run(cluster))
+
+
+def test_hundreds_of_cluster_rankings_are_read_concurrently() -> None:
+    """One pipeline per node carries all reads, because connections are few."""
 
     async def run() -> None:
         index = use(shared_cluster().url, timeout_ms=5000)
@@ -350,7 +375,7 @@ def test_hundreds_of_rankings_of_a_cluster_are_asked_at_once() -> None:
                 for each in rankings
             )
         )
-        assert {state.standby for state in await index.states(rankings)} == {Standby.READY}
+        assert {state.health for state in await index.states(rankings)} == {IndexHealth.READY}
         counts = await asyncio.gather(*(index.count(each) for each in rankings for _ in range(3)))
         assert set(counts) == {1}
         assert index.outages == 0
@@ -359,43 +384,20 @@ def test_hundreds_of_rankings_of_a_cluster_are_asked_at_once() -> None:
     asyncio.run(run())
 
 
-def test_a_build_whose_builder_is_gone_is_forgotten() -> None:
+def test_build_of_a_dead_builder_is_discarded() -> None:
     async def run() -> None:
         index = use(shared_redis().url)
         await index.open(f"abandoned-{time.time_ns()}")
         await fill(index)
-        await index._run(RANKING, "begin_build", "dead", 60_000, "", 0, "any", "", 0)
+        await index.run_script(RANKING, "begin_build", "dead", 60_000, "any", "", 0)
         await index.apply(RANKING, make_rows(3, version=2), RankStyle.ORDINAL)
-        keys = index._keys_of(RANKING).names
+        keys = index.keys_of(RANKING).names
         with shared_redis().client() as client:
-            assert client.hlen(keys[7]) == 3
+            assert client.hlen(keys[6]) == 3
             end_claim(shared_redis(), keys[0])
             await index.apply(RANKING, make_rows(4, version=3), RankStyle.ORDINAL)
-            assert not client.exists(keys[7])
+            assert not client.exists(keys[6])
         assert await index.count(RANKING) == 10
-        await index.close()
-
-    asyncio.run(run())
-
-
-def test_a_refill_that_is_not_needed_any_more_ends() -> None:
-    ranking = Ranking(1, "global", Order.DESC, Ties.EARLIEST, 10)
-
-    async def run() -> None:
-        index = use(shared_redis().url)
-        await index.open(f"late-{time.time_ns()}")
-        await index.load(ranking, chunks(make_rows(100)), Position(at="1"))
-        gone = [Row(1, f"u{number}", None, 2) for number in range(70, 100)]
-        assert (await index.apply(ranking, gone, RankStyle.ORDINAL)).short
-        assert await index.begin_refill(ranking) is not None
-        # Its server dies; others score, and the ranking is full again.
-        fresh = [Row(1, f"new{number}", Standing(1000.0 + number, 0), 3) for number in range(40)]
-        await index.apply(ranking, fresh, RankStyle.ORDINAL)
-        for number in range(50):
-            await index.apply(ranking, [Row(1, f"low{number}", Standing(-1.0, 0), 4)], RankStyle.ORDINAL)
-        with shared_redis().client() as client:
-            assert not client.exists(index._keys_of(ranking).names[5])
-        assert await index.begin_refill(ranking) is None
         await index.close()
 
     asyncio.run(run())
@@ -413,8 +415,8 @@ def migrate(cluster: RedisClusterServers, source: RedisServer, target: RedisServ
 
 
 @pytest.mark.parametrize("kind", ["redis", "cluster"])
-def test_all_periods_that_are_held_are_found(kind: str) -> None:
-    """On every node, and not those of another ledger."""
+def test_periods_of_all_nodes_are_listed_without_other_ledgers(kind: str) -> None:
+    """The periods on every node, without those of another ledger."""
 
     async def run() -> None:
         index, other = use((shared_redis() if kind == "redis" else shared_cluster()).url), use(shared_redis().url)

@@ -1,4 +1,4 @@
-"""What the Streams of every ledger must do: schemas, replays, and following what was accepted."""
+"""Contract of the StreamStore of every ledger: schemas, replays, and reading accepted events in order."""
 
 import asyncio
 import random
@@ -9,10 +9,18 @@ import pytest
 from msgspec.structs import replace
 
 from laurels.core.periods import terms_of, with_period
-from laurels.core.schemas import FieldMappings, Schema, SchemaState, SchemaTerms, ScoreType, TimestampFormat, Where
+from laurels.core.schemas import (
+    FieldMappings,
+    FieldSource,
+    Schema,
+    SchemaState,
+    SchemaTerms,
+    ScoreType,
+    TimestampFormat,
+)
 from laurels.core.windows import ALL_TIME, PeriodState, Window
 from laurels.errors import NotFound
-from laurels.ports import BoardChange, Cursors, Ledger, Pod, Replay
+from laurels.ports import BoardUpdate, Cursors, Ledger, Pod, Replay
 from support.ledgers import Opening, new_board, new_event, open_postgres, open_sqlite, with_ledger
 from support.waiting import PATIENCE_S, until_async
 
@@ -28,13 +36,13 @@ def new_schema(version: str, created_at: int = 0, state: SchemaState = SchemaSta
         FieldMappings("user.id", "score", "board", None, "where"),
         TimestampFormat.EPOCH_SECONDS,
         ScoreType.INTEGER,
-        Where(header="event-id"),
-        Where(field="meta.v"),
+        FieldSource(header="event-id"),
+        FieldSource(field="meta.v"),
     )
     return Schema("pod", version, state, terms, created_at, created_at)
 
 
-def test_schemas_are_kept_as_they_are(opening: Opening, tmp_path: Path) -> None:
+def test_schemas_are_stored_updated_and_deleted(opening: Opening, tmp_path: Path) -> None:
     async def check(ledger: Ledger) -> None:
         streams = ledger.streams
         first, second = new_schema("1.0", 5), new_schema("2.0", 6)
@@ -43,13 +51,13 @@ def test_schemas_are_kept_as_they_are(opening: Opening, tmp_path: Path) -> None:
         await streams.put_schema(second, keep_state=True)
         assert await ledger.registry_revision() > revision
         assert await streams.schemas() == [second, first]
-        # When it was made stays.
+        # The creation time does not change.
         changed = replace(first, state=SchemaState.ACTIVE, created_at=9, updated_at=9)
         assert await streams.put_schema(changed, keep_state=False) == replace(changed, created_at=5)
         assert await streams.schemas() == [second, replace(changed, created_at=5)]
         kept = await streams.put_schema(replace(changed, state=SchemaState.DRAFT), keep_state=True)
         assert kept.state is SchemaState.ACTIVE
-        # One that is in use is not deleted.
+        # A schema in use can't be deleted.
         assert not await streams.delete_schema("pod", "1.0")
         retired = await streams.set_schema_state("pod", "1.0", SchemaState.RETIRED, 11)
         assert retired == replace(changed, created_at=5, updated_at=11, state=SchemaState.RETIRED)
@@ -65,13 +73,13 @@ def test_schemas_are_kept_as_they_are(opening: Opening, tmp_path: Path) -> None:
     with_ledger(opening, tmp_path, check)
 
 
-def test_the_first_note_of_a_replay_stays(opening: Opening, tmp_path: Path) -> None:
+def test_first_replay_of_a_dead_letter_is_kept(opening: Opening, tmp_path: Path) -> None:
     async def check(ledger: Ledger) -> None:
         streams = ledger.streams
         await streams.note_replays("pod", [Replay("0-1", "accepted", 1), Replay("0-2", "duplicate", 1)])
         await streams.note_replays("pod", [Replay("0-2", "accepted", 2), Replay("1-1", "accepted", 2)])
         found = await streams.replays("pod", ["0-2", "1-1", "9-9"])
-        assert sorted(found, key=lambda each: each.place) == [
+        assert sorted(found, key=lambda each: each.record_id) == [
             Replay("0-2", "duplicate", 1),
             Replay("1-1", "accepted", 2),
         ]
@@ -80,8 +88,8 @@ def test_the_first_note_of_a_replay_stays(opening: Opening, tmp_path: Path) -> N
     with_ledger(opening, tmp_path, check)
 
 
-def test_each_accepted_event_is_given_once(opening: Opening, tmp_path: Path) -> None:
-    """However many are recorded at once while somebody follows."""
+def test_each_accepted_event_is_returned_once(opening: Opening, tmp_path: Path) -> None:
+    """Even if several writers record events while a reader follows."""
 
     async def check(ledger: Ledger) -> None:
         boards = [await new_board(ledger, uuid=f"b{n}") for n in range(3)]
@@ -103,7 +111,7 @@ def test_each_accepted_event_is_given_once(opening: Opening, tmp_path: Path) -> 
 
         async def follow() -> None:
             nonlocal cursor
-            # Something else on the same server may keep the last ones from being given for a moment.
+            # Another transaction on the same PostgreSQL may delay the last events for a moment.
             while not done.is_set() or len(seen) < len(written):
                 events, cursor = await ledger.streams.accepted_after(cursor, 7)
                 seen.extend(event.event_id for _, event in events)
@@ -118,18 +126,18 @@ def test_each_accepted_event_is_given_once(opening: Opening, tmp_path: Path) -> 
         assert sorted(seen) == sorted(written)
         assert await ledger.streams.move_cursors(begun, Cursors(cursor))
         assert await ledger.streams.begin_publishing() == Cursors(cursor)
-        # Somebody who does not know that can't move them.
+        # A caller with outdated cursors can't move them.
         assert not await ledger.streams.move_cursors(begun, Cursors(begun.every, {"pod": begun.every}))
         assert await ledger.streams.begin_publishing() == Cursors(cursor)
-        # One that is refused is not given, nor is one that was voided since.
+        # A duplicate is not an accepted event, so it is not returned.
         await ledger.record([new_event(boards[0], "before", "u", 1.0, 1)])
         assert await ledger.streams.accepted_after(cursor, 10) == ([], cursor)
 
     with_ledger(opening, tmp_path, check)
 
 
-def test_one_pod_can_be_followed_by_itself(opening: Opening, tmp_path: Path) -> None:
-    """As far as the others were told, and the others without it."""
+def test_accepted_events_can_be_read_per_pod(opening: Opening, tmp_path: Path) -> None:
+    """One pod up to the cursor of the other pods, and the other pods without it."""
 
     async def check(ledger: Ledger) -> None:
         ours = await new_board(ledger, uuid="ours", pod_id="pod")
@@ -159,16 +167,16 @@ def test_one_pod_can_be_followed_by_itself(opening: Opening, tmp_path: Path) -> 
     with_ledger(opening, tmp_path, check)
 
 
-def test_periods_are_published_once_they_are_frozen(opening: Opening, tmp_path: Path) -> None:
+def test_only_frozen_periods_are_returned_for_publishing(opening: Opening, tmp_path: Path) -> None:
     async def check(ledger: Ledger) -> None:
         board = await new_board(ledger, windows=(Window("daily"), ALL_TIME))
         await ledger.streams.begin_publishing()
         assert await ledger.streams.unpublished_periods(10) == []
         (day, *_) = board.periods
         closed = replace(day, state=PeriodState.CLOSED, terms=terms_of(board, day))
-        board = await ledger.update_board(BoardChange(with_period(board, closed), periods=(closed,)))
+        board = await ledger.update_board(BoardUpdate(with_period(board, closed), periods=(closed,)))
         assert await ledger.streams.unpublished_periods(10) == []
-        assert await ledger.seasons.finish_freeze(board, closed, 0, [], 1)
+        assert await ledger.periods.finish_freeze(board, closed, 0, [], 1)
         ((board_id, period),) = await ledger.streams.unpublished_periods(10)
         assert (board_id, period.id, period.state) == (board.id, day.id, PeriodState.FROZEN)
         await ledger.streams.period_published(period.id)

@@ -1,4 +1,4 @@
-"""What PostgreSQL owes to a ledger that it takes over, beyond what a user can see."""
+"""Import of an embedded ledger into PostgreSQL, beyond what a user can see."""
 
 import asyncio
 import sqlite3
@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from laurels.adapters.postgres import PostgresLedger
-from laurels.adapters.sql_files import load_text
-from laurels.adapters.sql_ledger import TABLES, Stretch
+from laurels.adapters.sql.files import load_migrations
+from laurels.adapters.sql.mapping import TABLES, RowBatch
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.errors import Invalid, Unavailable
 from laurels.ports import Cursors, Pod
@@ -22,7 +22,7 @@ Work = Callable[[SqliteLedger, PostgresLedger], Awaitable[None]]
 
 
 def play(folder: Path, database: str, work: Work) -> None:
-    """With an embedded ledger, and an empty one on PostgreSQL."""
+    """Run a test with an embedded ledger and an empty ledger on PostgreSQL."""
 
     async def run() -> None:
         source = await open_sqlite(folder)
@@ -37,9 +37,10 @@ def play(folder: Path, database: str, work: Work) -> None:
     asyncio.run(run())
 
 
-def test_no_table_and_no_column_is_forgotten(tmp_path: Path) -> None:
+def test_import_covers_every_table_and_column(tmp_path: Path) -> None:
     described = sqlite3.connect(":memory:")
-    described.executescript(load_text("laurels.adapters.sqlite", "schema.sql"))
+    for migration in load_migrations("laurels.adapters.sqlite"):
+        described.executescript(migration.script)
     tables = {name for (name,) in described.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert tables - set(TABLES) == {"jobs"}
     embedded = {
@@ -52,22 +53,22 @@ def test_no_table_and_no_column_is_forgotten(tmp_path: Path) -> None:
     async def work(source: SqliteLedger, target: PostgresLedger) -> None:
         del source
         query = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
-        found = {(table, column) for table, column in await target._pool.read(lambda c: c.fetch(query))}
+        found = {(table, column) for table, column in await target.pool.read(lambda c: c.fetch(query))}
         columns = {(table, column) for table, column in found if table in TABLES}
         assert (embedded - columns, columns - embedded) == (set(), {("events", "ahead"), ("events", "xact")})
 
     play(tmp_path, "take-over-columns", work)
 
 
-def test_all_or_nothing(tmp_path: Path) -> None:
+def test_import_is_completed_or_rolled_back_and_runs_once(tmp_path: Path) -> None:
     async def work(source: SqliteLedger, target: PostgresLedger) -> None:
         board = await new_board(source, uuid="board")
         await source.record([new_event(board, f"e{n}", f"u{n}", n, 0) for n in range(20)])
 
-        async def broken() -> AsyncIterator[Stretch]:
-            async for stretch in source.contents():
-                yield stretch
-                if stretch.table == "scores":
+        async def broken() -> AsyncIterator[RowBatch]:
+            async for batch in source.contents():
+                yield batch
+                if batch.table == "scores":
                     raise Unavailable("ledger_unavailable", "The disk is gone.")
 
         with pytest.raises(Unavailable, match="The disk is gone"):
@@ -79,7 +80,7 @@ def test_all_or_nothing(tmp_path: Path) -> None:
         assert await target.identity() != await source.identity()
         with pytest.raises(Invalid, match="in use"):
             await target.take_over(source.contents)
-        # What comes next is new.
+        # New boards, periods and versions get new numbers.
         later = await new_board(target, uuid="later")
         assert (later.id, later.periods[0].id) == (board.id + 1, board.periods[0].id + 1)
         await target.record([new_event(board, "e20", "u3", 100, 0)])
@@ -93,9 +94,9 @@ def test_all_or_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("published", [True, False], ids=["published before", "not published before"])
-def test_events_are_published_on_from_where_they_were(tmp_path: Path, published: bool) -> None:
+def test_publishing_continues_from_the_imported_cursor(tmp_path: Path, published: bool) -> None:
     async def work(source: SqliteLedger, target: PostgresLedger) -> None:
-        # Whatever else goes on there, and since when.
+        # An older transaction is open on the same PostgreSQL.
         old = await asyncpg.connect(shared_postgres().url())
         await old.execute("BEGIN; SELECT pg_current_xact_id()")
         board = await new_board(source)
@@ -106,7 +107,7 @@ def test_events_are_published_on_from_where_they_were(tmp_path: Path, published:
         assert third.event_id == "e2"
         assert await source.streams.move_cursors(begun, Cursors(cursor, {"pod": cursor}))
         if not published:
-            await source._threads.write(lambda c: c.execute("DELETE FROM facts WHERE name = 'published_events'"))
+            await source.threads.write(lambda c: c.execute("DELETE FROM facts WHERE name = 'published_events'"))
         await target.take_over(source.contents)
         assert await target.sender() == await source.sender() == await source.identity()
         for _ in range(2):
@@ -118,36 +119,36 @@ def test_events_are_published_on_from_where_they_were(tmp_path: Path, published:
         await target.record([new_event(board, "new", "ada", 1, 0)])
 
         async def is_told() -> bool:
-            # Not before all that goes on in the same cluster is over.
+            # The ledger returns the event only after all older transactions on the same PostgreSQL have ended.
             events, _ = await target.streams.accepted_after(cursors.every, 100)
             return [event.event_id for _, event in events] == (["e3", "e4", "new"] if published else ["new"])
 
-        await until_async(is_told, "the new one")
+        await until_async(is_told, "the new event")
 
     play(tmp_path, f"take-over-published-{published}", work)
 
 
-def test_a_server_that_starts_meanwhile_waits(tmp_path: Path) -> None:
+def test_server_that_starts_during_an_import_waits(tmp_path: Path) -> None:
     async def work(source: SqliteLedger, target: PostgresLedger) -> None:
         await new_board(source, uuid="board")
         under_way, gate = asyncio.Event(), asyncio.Event()
 
-        async def slowly() -> AsyncIterator[Stretch]:
+        async def slowly() -> AsyncIterator[RowBatch]:
             under_way.set()
             await gate.wait()
-            async for stretch in source.contents():
-                yield stretch
+            async for batch in source.contents():
+                yield batch
 
         taking = asyncio.create_task(target.take_over(slowly))
         await under_way.wait()
-        late = PostgresLedger(target._pool._url, FakeClock(), max_connections=2)
+        late = PostgresLedger(target.pool.url, FakeClock(), max_connections=2)
         opening = asyncio.create_task(late.open())
         waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
         async def waits() -> bool:
-            return bool(await target._pool.read(lambda c: c.fetchval(waiting)))
+            return bool(await target.pool.read(lambda c: c.fetchval(waiting)))
 
-        await until_async(waits, "the one that waits")
+        await until_async(waits, "the waiting server")
         assert not opening.done()
         gate.set()
         await taking
@@ -158,7 +159,7 @@ def test_a_server_that_starts_meanwhile_waits(tmp_path: Path) -> None:
     play(tmp_path, "take-over-waits", work)
 
 
-def test_what_postgresql_can_not_hold_is_named(tmp_path: Path) -> None:
+def test_import_error_names_the_table_of_an_invalid_row(tmp_path: Path) -> None:
     async def work(source: SqliteLedger, target: PostgresLedger) -> None:
         await new_board(source, name="a zero \0 that nobody may send any more")
         with pytest.raises(Invalid, match=r"a row of the table 'boards': .*0x00"):

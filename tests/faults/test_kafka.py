@@ -1,7 +1,7 @@
-"""Consumers and the broker are killed, frozen and restarted at random while a game writes events, in any order, some
-twice, some that nobody can read.
+"""Consumers and the Kafka broker are killed, suspended and restarted at random while a game writes events.
 
-At the end every event that could be read is counted once, all others are dead letters, and `verify` finds nothing.
+The game writes events in any order, some of them twice, and some records that can't be read. At the end every readable
+event is counted once, all other records are dead letters, and `verify` finds no differences.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ USERS = 12
 
 
 class Producer(threading.Thread):
-    """A game that repeats itself and mixes up the order. What it wrote is what must be counted."""
+    """A game that writes events in random order, some of them twice, and keeps the expected totals."""
 
     def __init__(self, servers: str, rng: random.Random) -> None:
         super().__init__(name="game")
-        # The broker may be killed several times in a row: a game waits for it.
+        # The broker may be killed several times in a row, so the game waits for it.
         self._game = Game(servers, patience_s=100)
         self._rng = rng
         self._go_on = True
@@ -78,7 +78,7 @@ class Producer(threading.Thread):
 
 
 def impatient(folder: Path) -> Path:
-    """Settings by which whoever dies is missed soon."""
+    """Write client settings with which Kafka notices a dead consumer soon."""
     config = folder / "client.properties"
     config.write_text("session.timeout.ms=2000\nheartbeat.interval.ms=500\n", "utf-8")
     return config
@@ -153,7 +153,7 @@ class Chaos:
         consumer.start(wait=False)
 
     def freeze_a_consumer(self) -> None:
-        """Longer than the session lasts: others take over, and it comes back with what it held."""
+        """Suspend a consumer, maybe longer than its session: others take over, and it returns with its old records."""
         consumer = self._rng.choice(self._consumers)
         consumer.signal(signal.SIGSTOP)
         time.sleep(self._rng.choice([1.0, 4.0]))
@@ -179,7 +179,7 @@ class Chaos:
         time.sleep(self._rng.uniform(0, 1.0))
 
 
-def test_three_consumers_on_shared_stores() -> None:
+def test_three_consumers_count_each_event_once_despite_faults() -> None:
     seed = int(os.environ.get("LAURELS_TEST_SEED", str(random.randrange(2**32))))
     print(f"\nLAURELS_TEST_SEED={seed}")
     rng = random.Random(seed)
@@ -210,8 +210,8 @@ def test_three_consumers_on_shared_stores() -> None:
             assert consumer.is_running
 
 
-def test_one_server_with_everything_in_it(tmp_path: Path) -> None:
-    """SQLite, an index in memory, and ingestion, all in the process that is killed."""
+def test_killed_embedded_server_counts_each_kafka_event_once(tmp_path: Path) -> None:
+    """SQLite, the memory index and ingestion all run in the process that is killed."""
     seed = int(os.environ.get("LAURELS_TEST_SEED", str(random.randrange(2**32))))
     print(f"\nLAURELS_TEST_SEED={seed}")
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Those who look always see what `top` says: through random writes, lost connections, restarts, several servers."""
+"""Live updates always agree with `top`: with random writes, lost connections, restarts and several servers."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Run
             yield deployment.servers
 
 
-def test_who_applies_frames_sees_what_top_says(servers: list[RunningServer]) -> None:
+def test_live_frames_agree_with_top_despite_restarts(servers: list[RunningServer]) -> None:
     seed = random.randrange(10**6)
     print(f"seed: {seed}")
     asyncio.run(_play(servers, random.Random(seed)))
@@ -58,7 +58,7 @@ async def _play(servers: list[RunningServer], rng: random.Random) -> None:
         for number in range(WRITES):
             user, score, at = rng.choice(USERS), rng.choice([1, 2, 5, -3]), 1_700_000_000_000_000 + number
             model.submit(f"e{number}", user, score, at)
-            # Seen, maybe, before it is acknowledged.
+            # Subscribers may see a score before it is acknowledged.
             states.append(_everybody(model))
             moment = to_datetime(at)
             answer = await rng.choice(clients).submit(BOARD, user, score, event_id=f"e{number}", timestamp=moment)
@@ -76,9 +76,9 @@ async def _play(servers: list[RunningServer], rng: random.Random) -> None:
         assert last == states[-1][:LIMIT]
         await until_so(lambda: all(one.tops[-1] == last for one in everybody), "the last state")
         for watcher in watchers:
-            around = seen((await clients[0].around(BOARD, watcher._user_id, above=1, below=1)).users)
+            around = seen((await clients[0].around(BOARD, watcher.user_id, above=1, below=1)).users)
             await until_so(partial(_ends_with, watcher, around), "the last neighbours")
-            _each_was_there(watcher.arounds, [_around(state, watcher._user_id) for state in states])
+            _each_was_there(watcher.arounds, [_around(state, watcher.user_id) for state in states])
             assert watcher.view.total_users == len(states[-1])
         for one in everybody:
             _each_was_there(one.tops, [state[:LIMIT] for state in states])
@@ -103,7 +103,7 @@ def _around(state: Seen, user: str) -> Seen:
 
 
 def _each_was_there(shown: Sequence[Seen], states: Sequence[Seen]) -> None:
-    """What was shown, one after the other, was there, one after the other."""
+    """Check that every shown state existed, in the same order."""
     at = 0
     for one in shown:
         assert one in states[at:], (one, states[at])

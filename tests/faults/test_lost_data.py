@@ -1,9 +1,9 @@
-"""PostgreSQL, Redis and boards come back with less than they had, at random, while clients write and read.
+"""PostgreSQL and Redis come back with an older state, at random, while clients write and read.
 
-A standby that lagged behind takes over, the disk of PostgreSQL is set back to a snapshot, Redis starts from an old one.
-What was acknowledged after the moment that comes back may be lost, and nothing else is: at the end every event that was
-replicated is in the ledger once, the rows are what the events say, and the index is what the rows say. From the moment
-on at which all servers have spoken with the new primary, no read shows what is lost.
+A lagging standby takes over, the disk of PostgreSQL is restored from a snapshot, or Redis starts from an old snapshot.
+Only writes that were acknowledged after the restored moment may be lost. At the end every replicated event is in the
+ledger once, the rows equal the fold of the events, and the index equals the rows. Once all servers have written to the
+new primary, no read shows lost data.
 """
 
 import contextlib
@@ -25,12 +25,15 @@ from support.traffic import Traffic
 from support.waiting import until
 
 SERVERS = 3
-# `make faults` sets it to 200.
+# `make faults` sets this to 200.
 FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "4"))
 
 
 class Losses:
-    """One loss after the other. What is lost is found out by asking the ledger afterwards."""
+    """Faults that lose data, one after the other.
+
+    After each fault the ledger is read to find out which events are lost.
+    """
 
     def __init__(self, deployment: Deployment, pair: PostgresPair, traffic: Traffic, rng: random.Random) -> None:
         self._deployment = deployment
@@ -67,7 +70,7 @@ class Losses:
             snapshot = DiskSnapshot(self._pair.primary)
             self._await_servers()
             self._lose_boards()
-            # Longer than two marks are apart: what is lost with a shorter time is documented to go unnoticed.
+            # Longer than the interval between two marks: as documented, a shorter loss goes unnoticed.
             self._pause(1.5, at_least=5)
             snapshot.restore()
         self._pair.follow()
@@ -78,7 +81,7 @@ class Losses:
         snapshot.restore()
 
     def lose_both(self) -> None:
-        """An old Redis meets an old PostgreSQL; either may be the older one."""
+        """Combine an old Redis with an old PostgreSQL; either may be the older one."""
         with self._losing():
             self._pair.catch_up()
             if self._rng.random() < 0.5:
@@ -96,14 +99,14 @@ class Losses:
 
     @contextlib.contextmanager
     def _losing(self) -> Iterator[None]:
-        """What is acknowledged in here may be lost. Afterwards it is known what was."""
+        """Allow the loss of writes that are acknowledged inside the block; find out afterwards which ones are lost."""
         traffic = self._traffic
         with traffic.lock:
             traffic.losing = True
             safe = set(traffic.acknowledged)
             before = {board.uuid: dict(board.ranked) for board in traffic.boards}
         yield
-        # A lower bound of what may be shown is what was there before.
+        # Reads must show at least what was there before.
         with traffic.lock:
             for board in traffic.boards:
                 board.ranked = before[board.uuid]
@@ -120,7 +123,7 @@ class Losses:
         assert safe <= stored, f"replicated and lost: {sorted(safe - stored)[:10]}"
 
     def _lose_boards(self) -> None:
-        """A board whose last revision is lost, and one that is lost as a whole."""
+        """Change a board and create another one, so that a revision and a whole board are lost."""
         self._number += 1
         with self._server.client() as client:
             changed = self._rng.choice(self._traffic.boards)
@@ -136,13 +139,13 @@ class Losses:
             server.wait_ready()
 
     def _await_writes(self) -> None:
-        """Every server writes again, and so has seen the history that the ledger is in."""
+        """Wait until every server writes again, because it then knows the ledger's current history."""
         for number, server in enumerate(self._deployment.servers):
             body = {"score": 1, "eventId": f"probe-{self._number}-{time.monotonic_ns()}"}
 
             path = f"/api/v1/leaderboards/default/users/probe-{number}"
             until(functools.partial(_writes, server, path, body), "a server that writes again")
-        # Reads are answered from what the servers know by now.
+        # Let the servers answer reads from the new history, too.
         time.sleep(1)
 
     @property
@@ -166,7 +169,7 @@ def _writes(server: RunningServer, path: str, body: dict[str, Any]) -> bool:
 
 
 @pytest.mark.timeout(7200)
-def test_what_was_replicated_is_kept_and_what_is_lost_is_not_shown() -> None:
+def test_replicated_events_are_kept_and_lost_data_is_not_shown() -> None:
     seed = int(os.environ.get("LAURELS_TEST_SEED", random.randrange(10**6)))
     print(f"seed: LAURELS_TEST_SEED={seed}")
     rng = random.Random(seed)

@@ -1,7 +1,7 @@
-"""Servers, PostgreSQL and Redis are killed, frozen, restarted and flushed at random while clients write and read.
+"""Servers, PostgreSQL and Redis are killed, suspended, restarted and flushed at random while clients write and read.
 
-At the end, within ten seconds: every acknowledged event is in the ledger once, the rows are what the events say, the
-index is what the rows say; and no read ever showed a wrong rank.
+At the end, within ten seconds, every acknowledged event is in the ledger once, the rows equal the fold of the events,
+and the index equals the rows. No read ever shows a wrong rank.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from support.traffic import Traffic
 from support.waiting import until
 
 SERVERS = 3
-# `make faults` sets it to 200: so many on each kind of Redis.
+# `make faults` sets this to 200, for each kind of Redis.
 FAULTS = int(os.environ.get("LAURELS_TEST_FAULTS", "15"))
 
 
 class Chaos:
-    """One fault after the other. Each is over, on its own side, before the next one begins."""
+    """Random faults, one after the other: the failed process runs again before the next fault begins."""
 
     def __init__(self, deployment: Deployment, rng: random.Random) -> None:
         self._deployment = deployment
@@ -95,13 +95,13 @@ class Chaos:
         redis.start()
 
     def restore_redis(self) -> None:
-        """It starts from a snapshot that is older than what it had."""
+        """Start Redis from a snapshot that is older than its data."""
         snapshot = RedisSnapshot(self._redis())
         self._pause(3)
         snapshot.restore()
 
     def restore_a_master(self) -> None:
-        """It is back before its replica takes over, or after."""
+        """Restore a master from an old snapshot, before or after its replica takes over."""
         cluster = self._cluster()
         snapshot = RedisSnapshot(self._rng.choice(cluster.masters()))
         self._pause(3)
@@ -129,7 +129,7 @@ class Chaos:
         master = self._rng.choice(cluster.masters())
         master.kill()
         if self._rng.random() < 0.5:
-            # Its replica takes over.
+            # Long enough for its replica to take over.
             self._pause(0, at_least=2 * cluster.NODE_TIMEOUT_MS / 1000)
         master.start()
         cluster.wait_ready()
@@ -143,7 +143,7 @@ class Chaos:
         cluster.wait_ready()
 
     def fail_over(self) -> None:
-        """By hand, as for an upgrade of a node."""
+        """Fail over manually, as for the upgrade of a node."""
         cluster = self._cluster()
         replica = self._rng.choice([node for node in cluster.nodes if node not in cluster.masters()])
         until(lambda: self._takes_over(replica), "the new master")
@@ -153,7 +153,7 @@ class Chaos:
         with replica.client() as client:
             if client.info("replication")["role"] == "master":
                 return True
-        # It may be given up, and is asked for again.
+        # A failover may be aborted, so request it again.
         with contextlib.suppress(redis.exceptions.ResponseError):
             replica.call("CLUSTER", "FAILOVER")
         return False
@@ -176,7 +176,7 @@ class Chaos:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", ["redis", "cluster"])
 @pytest.mark.parametrize("spool", [False, True], ids=["refusing", "spooling"])
-def test_nothing_is_lost_or_wrong_whatever_fails(kind: str, spool: bool) -> None:
+def test_random_faults_cause_no_lost_events_or_wrong_ranks(kind: str, spool: bool) -> None:
     seed = int(os.environ.get("LAURELS_TEST_SEED", random.randrange(10**6)))
     print(f"seed: LAURELS_TEST_SEED={seed}")
     rng = random.Random(seed)

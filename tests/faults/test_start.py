@@ -1,4 +1,4 @@
-"""While the index is being loaded the socket answers, and never with a wrong rank; and how a server ends."""
+"""Startup and shutdown: a server that is loading answers, but never with a wrong rank; and how it stops."""
 
 import socket
 import subprocess
@@ -15,7 +15,7 @@ USERS = 60_000
 TOP = "/api/v1/leaderboards/default/top?limit=3"
 
 
-def test_a_server_that_is_loading_says_so(tmp_path: Path) -> None:
+def test_loading_server_refuses_reads_with_starting_code(tmp_path: Path) -> None:
     with RunningServer(tmp_path) as server:
         with server.client() as client:
             for first in range(0, USERS, 10_000):
@@ -28,7 +28,7 @@ def test_a_server_that_is_loading_says_so(tmp_path: Path) -> None:
     assert refused > 0
 
 
-def test_a_second_signal_ends_the_wait_for_a_slow_client_without_a_traceback(tmp_path: Path) -> None:
+def test_second_signal_stops_server_that_waits_for_slow_client(tmp_path: Path) -> None:
     port = free_port()
     with (tmp_path / "output").open("wb") as output:
         command = [sys.executable, "-m", "laurels", "serve"]
@@ -39,13 +39,13 @@ def test_a_second_signal_ends_the_wait_for_a_slow_client_without_a_traceback(tmp
                 slow.sendall(b"PUT /api/v1/leaderboards/default/users/ada HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n")
                 slow.sendall(b"Content-Type: application/json\r\nX-API-Key: " + key_of(tmp_path) + b"\r\n")
                 slow.sendall(b"Expect: 100-continue\r\n\r\n")
-                # It waits for the body.
+                # The server waits for the body.
                 assert slow.recv(100).startswith(b"HTTP/1.1 100")
                 server.terminate()
                 time.sleep(0.5)
                 assert server.poll() is None
                 server.terminate()
-                # Without the second signal it would wait for thirty seconds.
+                # Without the second signal the server would wait for 30 seconds.
                 assert server.wait(timeout=20) == 0
         finally:
             server.kill()
@@ -60,7 +60,7 @@ def key_of(folder: Path) -> bytes:
 
 
 def watch_until_ready(server: RunningServer, expected: list[dict[str, object]]) -> int:
-    """Reads and writes all the time; gives how many reads were refused before the first was answered."""
+    """Read and write until a read is answered; return the number of reads that were refused before."""
     refused = 0
     with server.client(ADMIN_KEY) as client:
         while True:

@@ -1,4 +1,4 @@
-"""Who may do what: roles, pods that can't see one another, public boards, keys that are kept as hashes."""
+"""Authorization: roles, isolation of pods, public boards, keys stored as hashes."""
 
 import sqlite3
 import uuid
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+from support.calls import problem
 from support.running import RunningServer
 
 
@@ -65,7 +66,7 @@ WRITES: dict[str, Callable[[httpx.Client, str], httpx.Response]] = {
 
 
 @pytest.mark.parametrize("call", READS)
-def test_reads(tenants: Tenants, call: str) -> None:
+def test_board_reads_depend_on_key_and_board_visibility(tenants: Tenants, call: str) -> None:
     expected = {
         "admin": (200, 200, 200),
         "own server": (200, 200, 404),
@@ -81,7 +82,7 @@ def test_reads(tenants: Tenants, call: str) -> None:
 
 
 @pytest.mark.parametrize("call", [*OWN_READS, *WRITES])
-def test_writes_and_what_only_the_own_pod_may_read(tenants: Tenants, call: str) -> None:
+def test_writes_and_private_reads_require_a_key_of_the_same_pod(tenants: Tenants, call: str) -> None:
     client_may = 200 if call in OWN_READS else 403
     expected = {
         "admin": (200, 200, 200, 200),
@@ -97,7 +98,7 @@ def test_writes_and_what_only_the_own_pod_may_read(tenants: Tenants, call: str) 
 
 
 @pytest.mark.parametrize("who", ["own server", "own client", "nobody"])
-def test_what_is_not_to_be_seen_looks_like_what_is_not_there(tenants: Tenants, who: str) -> None:
+def test_forbidden_private_board_looks_like_a_missing_board(tenants: Tenants, who: str) -> None:
     client = tenants.clients[who]
     for call in (READS | OWN_READS | WRITES).values():
         hidden, missing = call(client, tenants.others_private), call(client, "no-such-board")
@@ -110,7 +111,7 @@ def without(response: httpx.Response, name: str) -> dict[str, Any]:
     return {key: str(value).replace(name, "BOARD") for key, value in response.json().items()}
 
 
-def test_lists_show_only_ones_own(tenants: Tenants) -> None:
+def test_board_list_shows_only_boards_visible_to_the_key(tenants: Tenants) -> None:
     def listed(who: str, query: str = "") -> set[str]:
         boards: list[dict[str, Any]] = []
         cursor = ""
@@ -131,7 +132,7 @@ def test_lists_show_only_ones_own(tenants: Tenants) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "pod_not_found")
 
 
-def test_only_an_admin_handles_pods_and_keys(tenants: Tenants) -> None:
+def test_pod_and_key_management_requires_the_admin_key(tenants: Tenants) -> None:
     calls: list[Callable[[httpx.Client], httpx.Response]] = [
         lambda c: c.get("/api/v1/pods"),
         lambda c: c.post("/api/v1/pods", json={"podId": "x", "name": "x"}),
@@ -146,7 +147,7 @@ def test_only_an_admin_handles_pods_and_keys(tenants: Tenants) -> None:
         assert call(tenants.clients["nobody"]).status_code == 401
 
 
-def test_a_server_creates_boards_in_its_own_pod_only(tenants: Tenants) -> None:
+def test_server_key_creates_boards_only_in_its_own_pod(tenants: Tenants) -> None:
     server, client = tenants.clients["own server"], tenants.clients["own client"]
     own = tenants.clients["admin"].get(f"/api/v1/leaderboards/{tenants.private}").json()["podId"]
     made = server.post("/api/v1/leaderboards", json={"name": "Mine"})
@@ -155,7 +156,7 @@ def test_a_server_creates_boards_in_its_own_pod_only(tenants: Tenants) -> None:
     assert client.post("/api/v1/leaderboards", json={"name": "Mine"}).status_code == 403
 
 
-def test_all_scores_of_a_user_stay_within_the_pod(tenants: Tenants) -> None:
+def test_user_scores_include_only_boards_of_the_same_pod(tenants: Tenants) -> None:
     for who in ("own server", "own client"):
         scores = tenants.clients[who].get("/api/v1/users/ada/scores").json()["scores"]
         assert {score["UUID"] for score in scores} == {tenants.private, tenants.public}
@@ -164,7 +165,7 @@ def test_all_scores_of_a_user_stay_within_the_pod(tenants: Tenants) -> None:
     assert tenants.clients["own server"].get("/api/v1/users/ada/scores?podId=default").status_code == 404
 
 
-def test_the_key_may_come_in_either_header(server: RunningServer) -> None:
+def test_api_key_is_accepted_in_either_header(server: RunningServer) -> None:
     key = "an-admin-key-for-tests"
     for headers in ({"X-API-Key": key}, {"Authorization": f"Bearer {key}"}, {"authorization": f"bearer  {key}"}):
         assert httpx.get(server.url + "/api/v1/pods", headers=headers).status_code == 200
@@ -175,7 +176,9 @@ def test_the_key_may_come_in_either_header(server: RunningServer) -> None:
         assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
 
 
-def test_a_revoked_key_stops_at_once_and_keys_are_hashed_at_rest(server: RunningServer, api: httpx.Client) -> None:
+def test_revoked_key_is_refused_at_once_and_only_key_hashes_are_stored(
+    server: RunningServer, api: httpx.Client
+) -> None:
     made = api.post("/api/v1/pods/default/keys", json={"role": "server", "label": "ci"}).json()
     with server.client(made["key"]) as client:
         assert client.get("/api/v1/leaderboards").status_code == 200
@@ -190,3 +193,13 @@ def test_a_revoked_key_stops_at_once_and_keys_are_hashed_at_rest(server: Running
     secret = made["key"].split("_", 2)[2]
     assert made["keyId"] in dump
     assert secret not in dump
+
+
+def test_missing_pod_id_error_says_where_to_send_it(api: httpx.Client) -> None:
+    told = problem(api.put("/api/v1/users/ada", json={"region": "eu"}), 422, "missing_field", "podId")
+    assert "query string (?podId=POD)" in told["detail"]
+    told = problem(api.put("/api/v1/users/ada", json={"podId": "default"}), 422, "unknown_field", "podId")
+    assert "add ?podId=POD to the URL" in told["detail"]
+    told = problem(api.post("/api/v1/leaderboards", json={"name": "A board"}), 422, "missing_field", "podId")
+    assert "the body" in told["detail"]
+    assert api.put("/api/v1/users/ada?podId=default", json={"region": "eu"}).status_code == 200

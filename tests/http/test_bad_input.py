@@ -1,4 +1,4 @@
-"""Bad input gets a problem with the field, the rule and a stable code, and has no effect."""
+"""Bad input is answered with a problem that has the field, the rule and a stable code, and has no effect."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ JSON = {"Content-Type": "application/json"}
 NOW = datetime.now(UTC)
 DEEP = '{"a":' * 20 + "1" + "}" * 20
 
-# (what is sent as the body of a PUT, status, code, field)
+# (body of a PUT, status, code, field)
 BODIES: list[tuple[str, int, str, str | None]] = [
     ('{"score": NaN}', 422, "not_finite", "score"),
     ('{"score": Infinity}', 422, "not_finite", "score"),
@@ -82,12 +82,14 @@ def nothing_happens(api: httpx.Client, board: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("body", "status", "code", "field"), BODIES, ids=[f"{each[2]}: {each[0][:40]}" for each in BODIES]
 )
-def test_a_bad_body(api: httpx.Client, board: str, body: str, status: int, code: str, field: str | None) -> None:
+def test_invalid_score_body_is_refused(
+    api: httpx.Client, board: str, body: str, status: int, code: str, field: str | None
+) -> None:
     url = f"/api/v1/leaderboards/{board}/users/ada"
     problem(api.put(url, content=body.encode(), headers=JSON), status, code, field)
 
 
-def test_a_body_that_is_not_utf8(api: httpx.Client, board: str) -> None:
+def test_body_with_invalid_utf8_is_refused(api: httpx.Client, board: str) -> None:
     response = api.put(
         f"/api/v1/leaderboards/{board}/users/a", content=b'{"score": 1, "eventId": "\xff"}', headers=JSON
     )
@@ -95,7 +97,7 @@ def test_a_body_that_is_not_utf8(api: httpx.Client, board: str) -> None:
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_a_body_that_is_not_declared_as_json(api: httpx.Client, board: str, media_type: str) -> None:
+def test_body_with_a_content_type_other_than_json_is_refused(api: httpx.Client, board: str, media_type: str) -> None:
     headers = {"Content-Type": media_type}
     response = api.put(f"/api/v1/leaderboards/{board}/users/ada", content=b'{"score": 1}', headers=headers)
     problem(response, 415, "media_type_not_json", "Content-Type")
@@ -113,13 +115,13 @@ def test_a_body_that_is_not_declared_as_json(api: httpx.Client, board: str, medi
         ("\x85", 422, "wrong_format"),
     ],
 )
-def test_a_bad_user_id(api: httpx.Client, board: str, user: str, status: int, code: str) -> None:
+def test_invalid_user_id_is_refused(api: httpx.Client, board: str, user: str, status: int, code: str) -> None:
     path = f"/api/v1/leaderboards/{board}/users/{quote(user, safe='')}"
     problem(api.put(path, json={"score": 1}), status, code, "userId")
     problem(api.get(path + "/rank"), status, code, "userId")
 
 
-def test_an_address_that_is_not_utf8(api: httpx.Client, board: str) -> None:
+def test_path_with_invalid_utf8_is_refused(api: httpx.Client, board: str) -> None:
     response = api.put(f"/api/v1/leaderboards/{board}/users/%ff%fe", json={"score": 1})
     problem(response, 400, "invalid_path")
 
@@ -141,11 +143,13 @@ def test_an_address_that_is_not_utf8(api: httpx.Client, board: str) -> None:
         ("segment=region:eu", "segment_not_available", "segment"),
     ],
 )
-def test_a_bad_query(api: httpx.Client, board: str, query: str, code: str, field: str) -> None:
+def test_invalid_query_parameter_of_top_is_refused(
+    api: httpx.Client, board: str, query: str, code: str, field: str
+) -> None:
     problem(api.get(f"/api/v1/leaderboards/{board}/top?{query}"), 422, code, field)
 
 
-def test_other_bad_queries(api: httpx.Client, board: str) -> None:
+def test_invalid_parameters_of_other_reads_are_refused(api: httpx.Client, board: str) -> None:
     base = f"/api/v1/leaderboards/{board}"
     problem(api.get(f"{base}/users/ada/around?above=501"), 422, "out_of_range", "above")
     problem(api.get(f"{base}/distribution?buckets=0"), 422, "out_of_range", "buckets")
@@ -158,7 +162,7 @@ def test_other_bad_queries(api: httpx.Client, board: str) -> None:
     problem(api.post(f"{base}/ranks", json={"userIds": ["a", ""]}), 422, "wrong_length", "userIds[1]")
 
 
-def test_an_unknown_board_address_and_method(api: httpx.Client) -> None:
+def test_unknown_board_path_and_method_are_refused(api: httpx.Client) -> None:
     problem(api.put("/api/v1/leaderboards/nope/users/ada", json={"score": 1}), 404, "board_not_found", "UUID")
     problem(api.get("/api/v1/leaderboards/nope/top"), 404, "board_not_found", "UUID")
     problem(api.get("/api/v2/leaderboards"), 404, "no_such_address")
@@ -212,12 +216,14 @@ def test_an_unknown_board_address_and_method(api: httpx.Client) -> None:
         ({"metadata": {"a": "x" * 5000}}, 422, "metadata_too_large", "metadata"),
     ],
 )
-def test_a_bad_board(api: httpx.Client, fields: dict[str, Any], status: int, code: str, field: str) -> None:
+def test_board_with_an_invalid_field_is_refused(
+    api: httpx.Client, fields: dict[str, Any], status: int, code: str, field: str
+) -> None:
     body = {"podId": "default", "name": "A board"} | fields
     problem(api.post("/api/v1/leaderboards", json=body), status, code, field)
 
 
-def test_a_score_outside_the_boards_bounds(api: httpx.Client, new_board: NewBoard) -> None:
+def test_score_outside_the_bounds_of_the_board_is_refused(api: httpx.Client, new_board: NewBoard) -> None:
     board = new_board(minScore=0, maxScore=100)
     for score in (-0.5, 100.5):
         response = api.put(f"/api/v1/leaderboards/{board}/users/ada", json={"score": score})
@@ -227,8 +233,8 @@ def test_a_score_outside_the_boards_bounds(api: httpx.Client, new_board: NewBoar
         assert api.put(f"/api/v1/leaderboards/{board}/users/ada", json={"score": score}).status_code == 200
 
 
-def test_a_board_that_is_not_open(api: httpx.Client, new_board: NewBoard) -> None:
-    """Not yet started, ended, archived; and an event from before the start of one that is open."""
+def test_board_that_is_not_active_refuses_scores(api: httpx.Client, new_board: NewBoard) -> None:
+    """Boards that have not started, have ended or are archived; and an event from before the start of an open board."""
     hour = timedelta(hours=1)
     cases = [
         ({"startTime": (NOW + hour).isoformat()}, "board_not_started"),
@@ -249,7 +255,7 @@ def test_a_board_that_is_not_open(api: httpx.Client, new_board: NewBoard) -> Non
     problem(response, 422, "outside_board_time", "timestamp")
 
 
-def test_the_same_event_id_with_another_payload(api: httpx.Client, new_board: NewBoard) -> None:
+def test_event_id_reused_with_another_payload_is_a_conflict(api: httpx.Client, new_board: NewBoard) -> None:
     board = new_board(rule="increment")
     path = f"/api/v1/leaderboards/{board}/users/ada"
     first = {"score": 5, "eventId": "match-1", "timestamp": "2026-01-01T00:00:00Z", "metadata": {"b": 1, "a": 2}}
@@ -268,7 +274,7 @@ def test_the_same_event_id_with_another_payload(api: httpx.Client, new_board: Ne
     assert api.get(f"{path}/rank").json()["score"] == 5
 
 
-def test_in_a_batch_each_item_has_its_own_answer(api: httpx.Client, new_board: NewBoard) -> None:
+def test_batch_returns_a_separate_result_for_each_item(api: httpx.Client, new_board: NewBoard) -> None:
     board = new_board(rule="increment", maxScore=100)
     body = """{"scores": [
         {"userId": "ada", "score": 5, "eventId": "e1"},
@@ -312,7 +318,7 @@ def test_in_a_batch_each_item_has_its_own_answer(api: httpx.Client, new_board: N
     assert api.get(f"/api/v1/leaderboards/{board}/top").json()["totalUsers"] == 1
 
 
-def test_a_batch_that_is_bad_as_a_whole(api: httpx.Client, board: str) -> None:
+def test_invalid_batch_is_refused_as_a_whole(api: httpx.Client, board: str) -> None:
     url = f"/api/v1/leaderboards/{board}/scores"
     problem(api.post(url, json={"scores": []}), 422, "wrong_length", "scores")
     problem(api.post(url, json={}), 422, "missing_field", "scores")
@@ -331,7 +337,7 @@ def test_a_batch_that_is_bad_as_a_whole(api: httpx.Client, board: str) -> None:
     )
 
 
-def test_bad_changes_pods_and_keys(api: httpx.Client, new_board: NewBoard) -> None:
+def test_invalid_board_changes_pods_keys_and_profiles_are_refused(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board()}"
     early = {"endTime": "0001-01-01T00:00:00+14:00"}
     problem(api.patch(board, json=early), 422, "timestamp_out_of_range", "endTime")
@@ -345,7 +351,7 @@ def test_bad_changes_pods_and_keys(api: httpx.Client, new_board: NewBoard) -> No
     problem(api.put("/api/v1/users/ada?podId=default", json=hidden), 422, "wrong_format", "avatarUrl")
 
 
-def test_a_stranger_is_refused_before_the_body_is_read(server: RunningServer) -> None:
+def test_request_without_a_key_is_refused_before_its_body_is_read(server: RunningServer) -> None:
     with server.client(None) as nobody:
         url = "/api/v1/leaderboards/default/scores"
         problem(nobody.post(url, content=b"nonsense", headers=JSON), 401, "key_required")

@@ -1,4 +1,4 @@
-"""A board's life: made, read, changed, ended, archived; and the calls that may be repeated."""
+"""The life cycle of a board: create, read, change, end, archive; and calls that clients can retry."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from support.running import RunningServer
 HOUR = timedelta(hours=1)
 
 
-def test_a_board_comes_back_as_it_was_made(api: httpx.Client) -> None:
+def test_created_board_is_read_back_unchanged(api: httpx.Client) -> None:
     body = {
         "UUID": f"race-{uuid4()}",
         "podId": "default",
@@ -51,7 +51,7 @@ def test_a_board_comes_back_as_it_was_made(api: httpx.Client) -> None:
     problem(api.post("/api/v1/leaderboards", json=body | {"rule": "latest"}), 409, "board_exists", "UUID")
 
 
-def test_a_board_without_a_uuid_gets_one_and_an_idempotency_key_makes_it_only_once(api: httpx.Client) -> None:
+def test_idempotency_key_creates_a_board_without_uuid_only_once(api: httpx.Client) -> None:
     body, headers = {"podId": "default", "name": "Unnamed"}, {"Idempotency-Key": f"k-{uuid4()}"}
     once = api.post("/api/v1/leaderboards", json=body, headers=headers).json()["UUID"]
     assert api.post("/api/v1/leaderboards", json=body, headers=headers).json()["UUID"] == once
@@ -64,13 +64,13 @@ def test_a_board_without_a_uuid_gets_one_and_an_idempotency_key_makes_it_only_on
     )
 
 
-def test_a_key_is_made_once_for_an_idempotency_key(api: httpx.Client) -> None:
+def test_idempotency_key_creates_an_api_key_only_once(api: httpx.Client) -> None:
     headers = {"Idempotency-Key": f"k-{uuid4()}"}
     assert api.post("/api/v1/pods/default/keys", json={"role": "client"}, headers=headers).status_code == 201
     problem(api.post("/api/v1/pods/default/keys", json={"role": "client"}, headers=headers), 409, "key_exists")
 
 
-def test_only_what_is_sent_changes(api: httpx.Client, new_board: NewBoard) -> None:
+def test_patch_changes_only_the_fields_that_are_sent(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(capacity=5, minScore=1, metadata={'a': 1})}"
     before = api.get(board).json()
     changed = api.patch(board, json={"name": "New", "minScore": None, "maxScore": 9, "public": True}).json()
@@ -91,7 +91,7 @@ def test_only_what_is_sent_changes(api: httpx.Client, new_board: NewBoard) -> No
     problem(api.patch(board, json={"maxScore": 0, "minScore": 1}), 422, "bounds_reversed", "maxScore")
 
 
-def test_a_capacity_that_grows_brings_the_trimmed_back(api: httpx.Client, new_board: NewBoard) -> None:
+def test_changed_capacity_changes_the_number_of_ranked_users(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(capacity=3)}"
     scores = [{"userId": f"u{number:03}", "score": number} for number in range(100)]
     results = api.post(board + "/scores", json={"scores": scores}).json()["results"]
@@ -105,14 +105,14 @@ def test_a_capacity_that_grows_brings_the_trimmed_back(api: httpx.Client, new_bo
     assert api.patch(board, json={"capacity": 2}).json()["totalUsers"] == 2
 
 
-def test_a_trimmed_user_who_scores_again_has_the_full_score(api: httpx.Client, new_board: NewBoard) -> None:
+def test_user_outside_capacity_keeps_the_full_score(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(capacity=1, rule='increment')}"
     api.post(board + "/scores", json={"scores": [{"userId": f"u{n}", "score": 10 + n} for n in range(60)]})
     back = api.put(board + "/users/u0", json={"score": 100}).json()
     assert (back["score"], back["previousScore"], back["rank"], back["previousRank"]) == (110, 10, 1, None)
 
 
-def test_the_status_goes_forward_by_time_and_by_hand(api: httpx.Client, new_board: NewBoard) -> None:
+def test_board_status_only_moves_forward(api: httpx.Client, new_board: NewBoard) -> None:
     now = datetime.now(UTC)
     board = f"/api/v1/leaderboards/{new_board(startTime=(now + HOUR).isoformat())}"
     assert api.get(board).json()["status"] == "SCHEDULED"
@@ -133,16 +133,14 @@ def test_the_status_goes_forward_by_time_and_by_hand(api: httpx.Client, new_boar
     assert api.get(board + "/top").json()["totalUsers"] == 1
 
 
-def test_a_board_that_ended_before_it_began_can_still_be_changed_and_archived(
-    api: httpx.Client, new_board: NewBoard
-) -> None:
+def test_board_ended_before_its_start_can_be_changed_and_archived(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(startTime='2999-01-01T00:00:00Z')}"
     assert api.patch(board, json={"status": "ENDED"}).json()["status"] == "ENDED"
     assert api.patch(board, json={"name": "Never mind"}).json()["name"] == "Never mind"
     assert api.delete(board).json()["status"] == "ARCHIVED"
 
 
-def test_the_same_board_made_by_many_at_once_is_made_once(server: RunningServer) -> None:
+def test_concurrent_requests_create_the_same_board_once(server: RunningServer) -> None:
     body = {"UUID": f"board-{uuid4()}", "podId": "default", "name": "A board"}
 
     def create() -> tuple[int, str]:
@@ -156,7 +154,7 @@ def test_the_same_board_made_by_many_at_once_is_made_once(server: RunningServer)
     assert answers.pop()[0] == 201
 
 
-def test_archived_boards_are_listed_only_when_asked_for(api: httpx.Client, new_board: NewBoard) -> None:
+def test_archived_boards_are_listed_only_on_request(api: httpx.Client, new_board: NewBoard) -> None:
     board = new_board()
     api.delete(f"/api/v1/leaderboards/{board}")
 

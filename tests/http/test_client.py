@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from laurels.client import AsyncClient, Client, Score
-from laurels.client.asks import Ask
-from laurels.client.trying import pause_before
+from laurels.client.endpoints import Request
+from laurels.client.retry import pause_before
 from laurels.errors import Conflict, Invalid, NotFound, Unauthenticated, Unavailable
 from support.calls import NewBoard
 from support.live import seen
@@ -22,7 +22,7 @@ def board(new_board: NewBoard) -> str:
 
 
 class Forgetful(httpx.HTTPTransport):
-    """The server gets the request, and its answer is lost, so many times."""
+    """A transport that loses the first `times` responses, after the server has handled the request."""
 
     def __init__(self, times: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Forgetful(httpx.HTTPTransport):
         return response
 
 
-def test_an_answer_that_is_lost_counts_once(server: RunningServer, board: str) -> None:
+def test_retry_after_a_lost_response_counts_once(server: RunningServer, board: str) -> None:
     transport = Forgetful(2)
     with Client(server.url, ADMIN_KEY, transport=transport) as client:
         answer = client.submit(board, "ada", 5)
@@ -55,7 +55,7 @@ def test_an_answer_that_is_lost_counts_once(server: RunningServer, board: str) -
         assert [event.score for event in client.each_event(board, "ada")] == [2, 5]
 
 
-def test_a_server_that_comes_back_is_waited_for(tmp_path: Path) -> None:
+def test_client_retries_until_the_server_is_back(tmp_path: Path) -> None:
     with RunningServer(tmp_path) as server, Client(server.url, ADMIN_KEY, tries=12) as client:
         assert client.submit("default", "ada", 1).score == 1
         server.kill()
@@ -68,7 +68,7 @@ def test_a_server_that_comes_back_is_waited_for(tmp_path: Path) -> None:
     assert error.value.code == "unreachable"
 
 
-def test_what_is_refused_is_an_error_of_its_kind(server: RunningServer, board: str) -> None:
+def test_refused_call_raises_the_matching_exception(server: RunningServer, board: str) -> None:
     with Client(server.url, ADMIN_KEY) as client, Client(server.url) as stranger:
         with pytest.raises(NotFound) as error:
             client.rank(board, "nobody")
@@ -84,7 +84,7 @@ def test_what_is_refused_is_an_error_of_its_kind(server: RunningServer, board: s
         assert stranger.rank(board, "ada").rank == 1
 
 
-def test_every_read_comes_back_as_its_type(server: RunningServer, board: str) -> None:
+def test_client_reads_return_typed_results(server: RunningServer, board: str) -> None:
     user = f"eve/{board}"
     with Client(server.url, ADMIN_KEY) as client:
         scores = [Score(f"u{number:04}", number) for number in range(1500)] + [Score(user, 2000, region="kr")]
@@ -102,10 +102,10 @@ def test_every_read_comes_back_as_its_type(server: RunningServer, board: str) ->
         assert client.change_board(board, name="Renamed").name == "Renamed"
         assert [period.window for period in client.each_period(board)] == ["all"]
         assert board in {each.uuid for each in client.each_board(pod_id="default", limit=2)}
-        assert client.call(Ask("GET", "/healthz", dict)) == {"status": "ok"}
+        assert client.call(Request("GET", "/healthz", dict)) == {"status": "ok"}
 
 
-def test_a_board_is_followed(server: RunningServer, board: str) -> None:
+def test_live_iterator_yields_changes_of_a_board(server: RunningServer, board: str) -> None:
     with Client(server.url, ADMIN_KEY) as client:
         client.submit(board, "ada", 5)
         live = client.live(board, 3, user_id="bob")
@@ -113,7 +113,7 @@ def test_a_board_is_followed(server: RunningServer, board: str) -> None:
         assert (seen(view.users), view.around) == ((("ada", 1, 5),), [])
         view = next(live)
         client.submit(board, "bob", 9)
-        # Each view has frames of its own, in either order.
+        # The two views send separate frames, in either order.
         for view in live:
             if view.around and len(view.users) > 1:
                 break
@@ -122,7 +122,7 @@ def test_a_board_is_followed(server: RunningServer, board: str) -> None:
             next(client.live("nowhere"))
 
 
-def test_a_name_with_odd_line_ends_breaks_nobody(server: RunningServer, board: str) -> None:
+def test_live_stream_handles_user_ids_with_line_separators(server: RunningServer, board: str) -> None:
     with Client(server.url, ADMIN_KEY) as client:
         for odd in ("a\u2028b", "c\u2029d", "e:data: {}"):
             client.submit(board, odd, 1)
@@ -130,13 +130,13 @@ def test_a_name_with_odd_line_ends_breaks_nobody(server: RunningServer, board: s
         assert {entry.user_id for entry in view.users} == {"a\u2028b", "c\u2029d", "e:data: {}"}
 
 
-def test_pauses_grow_and_stay_bounded() -> None:
+def test_retry_pauses_grow_up_to_a_limit() -> None:
     pauses = [pause_before(number) for number in (1, 3, 8, 5000)]
     assert 0 < pauses[0] < 0.2 < pauses[1] < pauses[2] <= 6
     assert pauses[-1] <= 6
 
 
-def test_the_same_with_await(server: RunningServer, board: str) -> None:
+def test_async_client_submits_reads_and_follows_a_board(server: RunningServer, board: str) -> None:
     async def story() -> None:
         async with AsyncClient(server.url, ADMIN_KEY) as client:
             answers = await asyncio.gather(*(client.submit(board, "ada", 1) for _ in range(50)))
@@ -149,7 +149,7 @@ def test_the_same_with_await(server: RunningServer, board: str) -> None:
     asyncio.run(story())
 
 
-def test_many_live_iterators_leave_other_calls_their_connections(server: RunningServer, board: str) -> None:
+def test_async_live_iterators_leave_connections_for_other_calls(server: RunningServer, board: str) -> None:
     async def run() -> None:
         async with AsyncClient(server.url, ADMIN_KEY, tries=1, timeout_s=20) as client:
             streams = [client.live(board, 1 + number % 3) for number in range(120)]
@@ -164,7 +164,7 @@ def test_many_live_iterators_leave_other_calls_their_connections(server: Running
     asyncio.run(run())
 
 
-def test_many_live_iterators_without_an_event_loop(server: RunningServer, board: str) -> None:
+def test_sync_live_iterators_leave_connections_for_other_calls(server: RunningServer, board: str) -> None:
     with Client(server.url, ADMIN_KEY, tries=1, timeout_s=20) as client:
         streams = [client.live(board, 1 + number % 3) for number in range(110)]
         assert {next(stream).total_users for stream in streams} == {0}

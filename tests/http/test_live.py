@@ -1,4 +1,4 @@
-"""A board as it changes, over a WebSocket and as server-sent events."""
+"""Live updates of a board over a WebSocket and as server-sent events."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from websockets.asyncio.client import connect
 from laurels.http.live_answers import ChangesFrame, ProblemFrame, ResetFrame, SnapshotFrame
 from support.calls import NewBoard, problem
 from support.live import live_url, next_frame, seen, watching
-from support.running import RunningServer
+from support.running import PLAIN, RunningServer
 from support.waiting import until
 
 API = "/api/v1/leaderboards/"
@@ -34,7 +34,7 @@ def play(story: Callable[[], Awaitable[None]]) -> None:
 
 
 async def both_views(socket: Any, total_users: int) -> dict[str, ChangesFrame]:
-    """What the two views show of so many users, in whatever order they are told."""
+    """Return the frames of the two views that show `total_users` users, in either order."""
     frames: dict[str, ChangesFrame] = {}
     while len(frames) < 2:
         frame = await next_frame(socket)
@@ -44,7 +44,9 @@ async def both_views(socket: Any, total_users: int) -> dict[str, ChangesFrame]:
     return frames
 
 
-def test_first_all_of_it_then_what_changed(api: httpx.Client, server: RunningServer, new_board: NewBoard) -> None:
+def test_subscriber_gets_a_snapshot_and_then_only_changes(
+    api: httpx.Client, server: RunningServer, new_board: NewBoard
+) -> None:
     board = new_board(public=True, rule="increment")
     for user, score in (("a", 50), ("b", 40), ("c", 30), ("d", 20), ("e", 10)):
         put(api, board, user, score)
@@ -59,20 +61,20 @@ def test_first_all_of_it_then_what_changed(api: httpx.Client, server: RunningSer
             assert (around.view, seen(around.users)) == ("around", (("d", 4, 20), ("e", 5, 10)))
             assert (top.board.status, top.board.window, top.board.segment) == ("ACTIVE", "all", "global")
 
-            # Nobody but c is another: one row.
+            # Only the entry of c changed: the frame has one row.
             put(api, board, "c", 5)
             changes = await next_frame(socket)
             assert isinstance(changes, ChangesFrame)
             assert (changes.view, changes.sequence, changes.length) == ("top", 2, 4)
             assert [(row.position, row.user_id, row.rank, row.score) for row in changes.rows] == [(2, "c", 3, 35)]
 
-            # e overtakes d: the last row of the one, both of the other.
+            # e overtakes d: the last row of one view, all rows of the other.
             put(api, board, "e", 15)
             frames = {frame.view: frame for frame in (await next_frame(socket), await next_frame(socket))}
             assert [(row.position, row.user_id) for row in frames["top"].rows] == [(3, "e")]
             assert [(row.position, row.user_id) for row in frames["around"].rows] == [(0, "c"), (1, "e"), (2, "d")]
 
-            # Removed: the list is shorter.
+            # A removal makes the list shorter.
             assert api.delete(f"{API}{board}/users/a").status_code == 200
             frames = await both_views(socket, 4)
             assert [row.user_id for row in frames["top"].rows] == ["b", "c", "e", "d"]
@@ -83,7 +85,9 @@ def test_first_all_of_it_then_what_changed(api: httpx.Client, server: RunningSer
     play(story)
 
 
-def test_who_comes_back_gets_what_was_missed(api: httpx.Client, server: RunningServer, new_board: NewBoard) -> None:
+def test_reconnecting_subscriber_gets_the_missed_changes(
+    api: httpx.Client, server: RunningServer, new_board: NewBoard
+) -> None:
     board = new_board(public=True)
     for number in range(20):
         put(api, board, f"u{number:02}", 100 - number)
@@ -96,11 +100,11 @@ def test_who_comes_back_gets_what_was_missed(api: httpx.Client, server: RunningS
             missed = await next_frame(socket)
             assert isinstance(missed, ChangesFrame)
             assert (missed.sequence, [row.user_id for row in missed.rows]) == (2, ["u07"])
-        # Nothing was missed: nothing is sent until something changes.
+        # Nothing was missed, so the server sends nothing until the next change.
         async with watching(server.url, board, limit=20, after=missed.id) as socket:
             put(api, board, "u08", 92.5)
             assert (await next_frame(socket)).sequence == 3
-        # Far behind, of another server, or nonsense: all of it.
+        # Ids that were never sent, are from another server or are invalid lead to a snapshot.
         for after in (f"{snapshot.id[:-1]}99", "0123456789-1", "nonsense", "-,-"):
             async with watching(server.url, board, limit=20, after=after) as socket:
                 assert isinstance(await next_frame(socket), SnapshotFrame)
@@ -108,7 +112,7 @@ def test_who_comes_back_gets_what_was_missed(api: httpx.Client, server: RunningS
     play(story)
 
 
-def test_a_stream_of_events_goes_on_after_the_last_one(api: httpx.Client, new_board: NewBoard) -> None:
+def test_event_stream_resumes_after_the_last_event_id(api: httpx.Client, new_board: NewBoard) -> None:
     board = new_board(public=True)
     put(api, board, "ada", 1)
     put(api, board, "bob", 2)
@@ -121,16 +125,18 @@ def test_a_stream_of_events_goes_on_after_the_last_one(api: httpx.Client, new_bo
             assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
             then()
             for line in response.iter_lines():
+                if not line and event.get("event") == "heartbeat":
+                    event.clear()
                 if not line and "data" in event:
                     return event
                 name, _, value = line.partition(": ")
                 event[name] = value
-        raise AssertionError("it ended")
+        raise AssertionError("the stream ended")
 
     event = first_event(None)
     assert event["retry"] == "1000"
     assert event["event"] == "snapshot"
-    # Cut off after the first of two: the position knows of one view only.
+    # Disconnected after the first of two frames: the event id covers only one view.
     assert event["id"] == json.loads(event["data"])["id"]
     following = first_event(event["id"])
     assert json.loads(following["data"])["view"] == "around"
@@ -139,7 +145,7 @@ def test_a_stream_of_events_goes_on_after_the_last_one(api: httpx.Client, new_bo
     assert api.head(f"{API}{board}/stream").status_code == 200
 
 
-def test_resets_and_changes_of_a_board_are_frames(
+def test_period_resets_and_board_changes_are_sent_as_frames(
     api: httpx.Client, server: RunningServer, new_board: NewBoard
 ) -> None:
     windows = [{"window": "season", "cron": "0 0 1 1 *"}]
@@ -153,7 +159,7 @@ def test_resets_and_changes_of_a_board_are_frames(
             assert api.patch(f"{API}{board}", json={"name": "Winter"}).status_code == 200
             changes = await next_frame(socket)
             assert (changes.board.name, changes.rows, changes.length) == ("Winter", [], 1)
-            # Its end moves, and when that has come there is another period.
+            # Closing moves the end of the period; at that time the next period begins.
             assert api.post(f"{API}{board}/periods/{season}/close").status_code == 200
             frame = await next_frame(socket)
             while isinstance(frame, ChangesFrame):
@@ -163,7 +169,7 @@ def test_resets_and_changes_of_a_board_are_frames(
             assert frame.board.period != season
             put(api, board, "bob", 7)
             assert [row.user_id for row in (await next_frame(socket)).rows] == ["bob"]
-            # A past period is shown as it stays.
+            # A past period no longer changes.
             async with watching(server.url, board, period=season) as past:
                 assert seen((await next_frame(past)).users) == (("ada", 1, 5),)
             assert api.delete(f"{API}{board}").status_code == 200
@@ -172,7 +178,9 @@ def test_resets_and_changes_of_a_board_are_frames(
     play(story)
 
 
-def test_names_and_segments_are_shown_as_in_top(api: httpx.Client, server: RunningServer, new_board: NewBoard) -> None:
+def test_live_view_of_a_segment_includes_display_names(
+    api: httpx.Client, server: RunningServer, new_board: NewBoard
+) -> None:
     board = new_board(public=True, segments=["global", "region"])
     mia, leo = f"mia-{board}", f"leo-{board}"
     api.put(f"/api/v1/users/{mia}", params={"podId": "default"}, json={"region": "kr", "displayName": "미아"})
@@ -204,7 +212,9 @@ def test_names_and_segments_are_shown_as_in_top(api: httpx.Client, server: Runni
         ("default/elsewhere", 4404, "no_such_address"),
     ],
 )
-def test_why_a_socket_is_closed_is_said_twice(server: RunningServer, path: str, code: int, reason: str) -> None:
+def test_close_reason_is_in_the_problem_frame_and_the_close_code(
+    server: RunningServer, path: str, code: int, reason: str
+) -> None:
     async def story() -> None:
         async with connect(f"{server.url.replace('http', 'ws')}{API}{path}") as socket:
             frame = await next_frame(socket)
@@ -218,13 +228,15 @@ def test_why_a_socket_is_closed_is_said_twice(server: RunningServer, path: str, 
     play(story)
 
 
-def test_what_is_refused_by_plain_http(api: httpx.Client) -> None:
+def test_invalid_live_requests_over_plain_http_are_refused(api: httpx.Client) -> None:
     problem(api.get(f"{API}default/live"), 426, "upgrade_required")
     problem(api.get(f"{API}nobody/stream"), 404, "board_not_found", "UUID")
     problem(api.get(f"{API}default/stream", params={"above": "501"}), 422, "out_of_range", "above")
 
 
-def test_a_browser_sends_its_key_as_a_protocol(api: httpx.Client, server: RunningServer, new_board: NewBoard) -> None:
+def test_key_is_accepted_as_a_websocket_subprotocol(
+    api: httpx.Client, server: RunningServer, new_board: NewBoard
+) -> None:
     board = new_board()
     made = api.post("/api/v1/pods/default/keys", json={"role": "client"}).json()
 
@@ -233,7 +245,7 @@ def test_a_browser_sends_its_key_as_a_protocol(api: httpx.Client, server: Runnin
         async with connect(url, subprotocols=["laurels.v1", f"laurels.key.{made['key']}"]) as socket:  # type: ignore[list-item]
             assert socket.subprotocol == "laurels.v1"
             assert isinstance(await next_frame(socket), SnapshotFrame)
-            # Whoever may not look any more is told so.
+            # A subscriber whose key is revoked gets a problem frame.
             assert api.delete(f"/api/v1/pods/default/keys/{made['keyId']}").status_code == 200
             assert (await next_frame(socket)).problem.code == "key_unknown"
             with pytest.raises(websockets.ConnectionClosed) as closed:
@@ -250,7 +262,7 @@ def small(tmp_path: Path) -> Iterator[RunningServer]:
         yield running
 
 
-def test_a_key_and_a_server_have_so_many_subscriptions(small: RunningServer) -> None:
+def test_subscriptions_are_limited_per_key_and_per_server(small: RunningServer) -> None:
     async def refused(**query: Any) -> str:
         async with watching(small.url, "default", **query) as socket:
             frame = await next_frame(socket)
@@ -266,7 +278,7 @@ def test_a_key_and_a_server_have_so_many_subscriptions(small: RunningServer) -> 
             async with watching(small.url, "default", key=key) as third:
                 await next_frame(third)
                 assert "This server" in await refused(key=key)
-        # Who leaves makes room.
+        # A closed connection makes room for another.
         end = time.monotonic() + 10
         while True:
             async with watching(small.url, "default") as again:
@@ -277,8 +289,8 @@ def test_a_key_and_a_server_have_so_many_subscriptions(small: RunningServer) -> 
     play(story)
 
 
-def test_one_who_takes_nothing_is_cut_off_and_holds_up_nobody(small: RunningServer) -> None:
-    """About ten seconds: so long may one frame take."""
+def test_stuck_subscriber_is_disconnected_and_delays_no_others(small: RunningServer) -> None:
+    """Takes about ten seconds, the time limit for sending one frame."""
     with small.client() as api:
         users = [f"{'x' * 200}-{number}" for number in range(1000)]
 
@@ -316,17 +328,17 @@ def test_one_who_takes_nothing_is_cut_off_and_holds_up_nobody(small: RunningServ
 
 
 @pytest.mark.parametrize("loaded", [True, False])
-def test_a_stream_that_can_t_begin_now_lets_a_browser_come_back(tmp_path: Path, loaded: bool) -> None:
-    """An EventSource comes back after a stream that ended, and never after another status than 200."""
+def test_event_stream_that_cannot_start_yet_lets_a_browser_reconnect(tmp_path: Path, loaded: bool) -> None:
+    """An EventSource reconnects after a stream ends, but never after a status other than 200."""
     settings = {} if loaded else {"ledger": "postgresql://nobody@127.0.0.1:1/none", "index": "redis://127.0.0.1:1"}
     server = RunningServer(tmp_path, max_live="1", **settings)
     server.start(wait=loaded)
     try:
         path = f"{server.url}{API}default/stream"
-        until(lambda: is_listening(server), "the socket")
+        until(lambda: is_listening(server), "the listening socket")
         with contextlib.ExitStack() as stack:
             if loaded:
-                # The only subscription that there may be.
+                # The only subscription that the server allows.
                 first = stack.enter_context(httpx.stream("GET", path)).iter_bytes()
                 assert next(first).startswith(b"retry: 1000")
             refused = httpx.get(path)
@@ -344,10 +356,10 @@ def test_a_stream_that_can_t_begin_now_lets_a_browser_come_back(tmp_path: Path, 
 
 def is_listening(server: RunningServer) -> bool:
     with contextlib.suppress(httpx.TransportError):
-        return httpx.get(server.url + "/healthz").status_code == 200
+        return httpx.get(server.url + "/healthz", verify=PLAIN).status_code == 200
     return False
 
 
-def test_what_a_browser_can_t_do_better_later_is_said(server: RunningServer) -> None:
+def test_event_stream_error_that_is_not_retryable_keeps_its_status(server: RunningServer) -> None:
     answer = httpx.get(f"{server.url}{API}nowhere/stream", headers={"Accept": "text/event-stream"})
     assert answer.status_code == 401

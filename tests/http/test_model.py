@@ -1,4 +1,4 @@
-"""Random boards and events through the real HTTP stack; every read equals the plain model's."""
+"""Random boards and events through the real HTTP stack; every read equals that of the plain model."""
 
 import random
 from datetime import timedelta
@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laurels.core.instants import EPOCH
+from laurels.core.scores import Rule
 from support.calls import NewBoard
+from support.effort import examples
 from support.model import ModelBoard, Player
 
 USERS = ["ada", "ad", "a/b", "a b", "%2F", "é", "日本", "👑", "x" * 256, *(f"u{number}" for number in range(50))]
@@ -19,7 +21,7 @@ STYLES = ["ordinal", "competition", "dense"]
 
 boards = st.builds(
     ModelBoard,
-    st.sampled_from(["increment", "best", "latest"]),
+    st.sampled_from([rule.value for rule in Rule]),
     st.sampled_from(["desc", "asc"]),
     st.sampled_from(["earliest", "latest", "shared"]),
     st.sampled_from([None, 1, 3, 10]),
@@ -33,8 +35,8 @@ events = st.lists(st.tuples(st.sampled_from(USERS), scores, st.integers(0, 3)), 
 
 
 @given(boards, events, st.integers(0, 70), st.randoms(use_true_random=False))
-@settings(max_examples=120)
-def test_every_read_equals_the_model(
+@settings(max_examples=examples(120))
+def test_every_http_read_equals_the_model(
     api: httpx.Client,
     new_board: NewBoard,
     model: ModelBoard,
@@ -45,7 +47,7 @@ def test_every_read_equals_the_model(
     model.events = {}
     uuid = new_board(rule=model.rule, order=model.order, ties=model.ties, capacity=model.capacity)
     board = f"/api/v1/leaderboards/{uuid}"
-    # A crowd makes boards that are larger than their capacity and its reserve.
+    # Enough users to exceed the capacity.
     drawn = drawn + [(rng.choice(USERS), float(rng.randrange(20)), rng.randrange(3)) for _ in range(crowd)]
     events = [(f"event-{number}", *each) for number, each in enumerate(drawn)]
     sent = events + rng.choices(events, k=len(events) // 2)
@@ -57,7 +59,7 @@ def test_every_read_equals_the_model(
             size = rng.randrange(1, 60)
             post_many(api, board, model, sent[:size])
             sent = sent[size:]
-        # The same page again and again while scores arrive.
+        # Read the same page repeatedly while scores arrive.
         page = get(api, f"{board}/top", {"limit": 3})
         assert page["users"] == [entry(model, player, None) for player in model.ranked()[:3]]
     check_reads(api, board, model, rng)

@@ -1,4 +1,4 @@
-"""People over HTTP: profiles, segments, moderation and erasure; who may, and what it looks like."""
+"""Profiles, segments, moderation and erasure over HTTP: permissions and responses."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ KINDS = ["global", "region", "circle"]
 
 @pytest.fixture
 def pod(api: httpx.Client) -> str:
-    """A pod of its own, for users are the pod's."""
+    """Create a pod for one test, because users belong to a pod."""
     pod_id = f"pod-{uuid4()}"
     assert api.post(f"{API}/pods", json={"podId": pod_id, "name": pod_id}).status_code == 201
     return pod_id
@@ -38,7 +38,7 @@ def users(answer: httpx.Response) -> list[str]:
     return [entry["userId"] for entry in answer.json()["users"]]
 
 
-def test_a_profile_is_set_read_changed_and_shown_beside_ranks(
+def test_profile_is_set_read_changed_and_shown_with_ranks(
     server: RunningServer, api: httpx.Client, pod: str, board: str
 ) -> None:
     with client_of(server, api, pod, "server") as game, client_of(server, api, pod, "client") as player:
@@ -57,7 +57,7 @@ def test_a_profile_is_set_read_changed_and_shown_beside_ranks(
         problem(game.get(f"{API}/users/nobody"), 404, "user_not_found", "userId")
         problem(api.get(f"{API}/users/ada"), 422, "missing_field", "podId")
         assert api.get(f"{API}/users/ada", params={"podId": pod}).json()["region"] == "eu"
-        # Another pod knows nothing of it.
+        # The user does not exist in another pod.
         problem(api.get(f"{API}/users/ada", params={"podId": "default"}), 404, "user_not_found", "userId")
         game.put(board + "/users/ada", json={"score": 3})
         game.put(board + "/users/bob", json={"score": 5, "region": "us"})
@@ -72,7 +72,7 @@ def test_a_profile_is_set_read_changed_and_shown_beside_ranks(
         assert (rank["segment"], rank["rank"], rank["totalUsers"]) == ("region:us", 1, 1)
         assert game.get(board + "/top").json()["segment"] == "global"
         assert users(game.get(board + "/top", params={"segment": "circle:red"})) == ["ada"]
-        # A name that changes is another one at once, though the ranks stay.
+        # A changed name shows at once, although the ranks stay the same.
         game.patch(f"{API}/users/ada", json={"displayName": "Countess"})
         assert game.get(board + "/top").json()["users"][1]["displayName"] == "Countess"
         assert game.get(f"{API}/users/ada").json()["circles"] == ["blue", "red"]
@@ -86,7 +86,7 @@ def test_a_profile_is_set_read_changed_and_shown_beside_ranks(
         assert game.put(f"{API}/users/ada/circles/green").json()["circles"] == ["blue", "green"]
         assert users(game.get(board + "/top", params={"segment": "circle:red"})) == []
         assert users(game.get(board + "/top", params={"segment": "circle:green"})) == ["ada"]
-        # As a whole: what is not sent is empty.
+        # PUT replaces the whole profile: fields that are not sent become empty.
         assert game.put(f"{API}/users/ada", json={}).json() == {
             "userId": "ada",
             "displayName": None,
@@ -97,7 +97,7 @@ def test_a_profile_is_set_read_changed_and_shown_beside_ranks(
         assert users(game.get(board + "/top", params={"segment": "region:eu"})) == []
 
 
-def test_many_profiles_at_once_are_all_or_nothing(api: httpx.Client, pod: str) -> None:
+def test_batch_of_profiles_is_applied_completely_or_not_at_all(api: httpx.Client, pod: str) -> None:
     params = {"podId": pod}
     many = [{"userId": f"user-{number:04}", "displayName": f"#{number}", "region": "eu"} for number in range(1000)]
     assert api.post(f"{API}/users", params=params, json={"users": many}).json() == {"changed": 1000}
@@ -125,7 +125,7 @@ def test_many_profiles_at_once_are_all_or_nothing(api: httpx.Client, pod: str) -
     assert listed == [user["userId"] for user in many] + ["x"]
 
 
-def test_who_hides_whom_is_written_down_and_can_be_taken_back(
+def test_hiding_a_user_is_audited_and_can_be_undone(
     server: RunningServer, api: httpx.Client, pod: str, board: str
 ) -> None:
     with client_of(server, api, pod, "server") as game, client_of(server, api, pod, "client") as player:
@@ -145,7 +145,7 @@ def test_who_hides_whom_is_written_down_and_can_be_taken_back(
         assert users(player.get(board + "/top")) == ["bob", "cyd"]
         assert users(player.get(board + "/top", params={"viewer": "bob"})) == ["bob", "cyd"]
         assert users(player.get(board + "/top", params={"viewer": "ada"})) == ["ada", "bob", "cyd"]
-        # And nothing of that was kept for others.
+        # The page for the shadow viewer was not cached for others.
         assert users(player.get(board + "/top")) == ["bob", "cyd"]
         assert player.get(board + "/users/ada/rank", params={"viewer": "ada"}).json()["rank"] == 1
         problem(player.get(board + "/users/ada/rank"), 404, "user_not_found", "userId")
@@ -206,7 +206,7 @@ def test_events_are_voided_by_id_and_by_match_and_restored(api: httpx.Client, po
     for body in wrong:
         problem(api.post(board + "/void", json=body), 422, "nothing_chosen", "eventIds")
     problem(api.post(board + "/void", json={"match": {"deep": {"a": 1}}}), 422, "wrong_type", "match[...]")
-    # Where nothing has to be said, nothing has to be sent.
+    # The body is optional.
     restored = api.post(f"{API}/acts/{bots.json()['actId']}/restore", params={"podId": pod})
     assert (restored.status_code, restored.json()["kind"], restored.json()["events"], score()) == (
         200,
@@ -219,7 +219,7 @@ def test_events_are_voided_by_id_and_by_match_and_restored(api: httpx.Client, po
     assert api.post(board + "/void", json={"match": {"match": 1}, "userId": "bob"}).json()["events"] == 0
 
 
-def test_a_refreeze_keeps_the_ranks_of_before(api: httpx.Client, new_board: NewBoard) -> None:
+def test_refreeze_keeps_the_previous_final_ranks(api: httpx.Client, new_board: NewBoard) -> None:
     uuid = new_board(rule="increment", windows=["daily", "all"], graceSeconds=0)
     board = f"{API}/leaderboards/{uuid}"
     api.put(board + "/users/cheat", json={"score": 9, "metadata": {"source": "bot"}})
@@ -232,7 +232,7 @@ def test_a_refreeze_keeps_the_ranks_of_before(api: httpx.Client, new_board: NewB
     begun = api.post(f"{board}/periods/{closed}/refreeze", json={"reason": "a bot"})
     assert begun.status_code == 202, begun.text
     act = f"{API}/acts/{begun.json()['actId']}"
-    until(lambda: api.get(act, params={"podId": "default"}).json()["doneAt"], "the act")
+    until(lambda: api.get(act, params={"podId": "default"}).json()["doneAt"], "the refreeze")
     assert users(api.get(board + "/top", params={"period": closed})) == ["ada"]
     assert users(api.get(board + "/top", params={"period": f"{closed}@1"})) == ["cheat", "ada"]
     statuses = {period["period"]: period["status"] for period in api.get(board + "/periods").json()["periods"]}
@@ -244,9 +244,7 @@ def final(api: httpx.Client, board: str, name: str) -> bool:
     return any(period["period"] == name and period["status"] == "FINAL" for period in periods)
 
 
-def test_everything_about_a_person_is_one_file_and_can_be_erased(
-    server: RunningServer, api: httpx.Client, pod: str, board: str
-) -> None:
+def test_user_data_can_be_exported_and_erased(server: RunningServer, api: httpx.Client, pod: str, board: str) -> None:
     with client_of(server, api, pod, "server") as game, client_of(server, api, pod, "client") as player:
         game.put(f"{API}/users/ada", json={"displayName": "Ada", "region": "eu"})
         game.put(board + "/users/ada", json={"score": 5, "eventId": "e1", "metadata": {"ip": "192.0.2.1"}})
@@ -292,10 +290,10 @@ def test_users_of_a_board_are_found_by_name(
 
     regions = httpx.get(f"{api.base_url}{API}/leaderboards/{board}/regions").json()
     assert (regions["window"], regions["regions"]) == ("all", [{"segment": "region:kr", "totalUsers": 2}])
-    # Not the third, who has no score.
+    # The third user has no score, so is not found.
     assert found(q=f"SOONI {board}") == [(f"s2-{board}", 1), (f"s1-{board}", 2)]
     problem(httpx.get(f"{api.base_url}{search}", params={"q": "x", "viewer": "x"}), 401, "key_required")
-    # The board is public; who is hidden on it is none of other pods' business.
+    # The board is public, but other pods must not learn which users are hidden on it.
     with client_of(server, api, pod, "client") as stranger:
         problem(stranger.get(search, params={"q": "x", "viewer": "x"}), 403, "role_forbidden")
         assert stranger.get(search, params={"q": "x"}).status_code == 200

@@ -1,4 +1,4 @@
-"""Event schemas over HTTP: who may, what is refused, and trying them out."""
+"""Event schemas over HTTP: permissions, refused schemas and trials."""
 
 import uuid
 from typing import Any
@@ -34,7 +34,7 @@ def problem(response: httpx.Response) -> tuple[int, str, str | None]:
     return response.status_code, body["code"], body.get("field")
 
 
-def test_a_schema_is_made_read_changed_and_deleted(api: httpx.Client, pod: str) -> None:
+def test_schema_is_created_read_changed_and_deleted(api: httpx.Client, pod: str) -> None:
     path = f"/api/v1/pods/{pod}/schemas"
     made = api.put(f"{path}/1.0", json=SCHEMA | {"schemaVersion": "1.0", "state": "draft"})
     assert made.status_code == 200, made.text
@@ -50,7 +50,7 @@ def test_a_schema_is_made_read_changed_and_deleted(api: httpx.Client, pod: str) 
         {"field": "id", "header": None},
     )
     assert [each["schemaVersion"] for each in api.get(path).json()["schemas"]] == ["2.0", "1.0"]
-    # Without a word on it, the state stays.
+    # A PUT without a state keeps the state.
     kept = {name: value for name, value in SCHEMA.items() if name != "state"}
     assert api.put(f"{path}/2.0", json=kept).json()["state"] == "active"
     for state in ("active", "deprecated", "retired"):
@@ -85,7 +85,7 @@ def test_a_schema_is_made_read_changed_and_deleted(api: httpx.Client, pod: str) 
         ({"extra": 1}, "unknown_field", "extra"),
     ],
 )
-def test_what_is_wrong_with_a_schema_is_said(
+def test_invalid_schema_is_refused_with_code_and_field(
     api: httpx.Client, pod: str, change: dict[str, Any], code: str, field: str
 ) -> None:
     answer = api.put(f"/api/v1/pods/{pod}/schemas/1.0", json=SCHEMA | change)
@@ -93,7 +93,7 @@ def test_what_is_wrong_with_a_schema_is_said(
     assert api.get(f"/api/v1/pods/{pod}/schemas").json() == {"schemas": []}
 
 
-def test_schemas_are_a_pods_own(server: RunningServer, api: httpx.Client, pod: str) -> None:
+def test_schemas_are_accessible_only_within_their_pod(server: RunningServer, api: httpx.Client, pod: str) -> None:
     path = f"/api/v1/pods/{pod}/schemas"
     with httpx.Client(base_url=server.url) as stranger:
         own, reader = key_of(api, pod, "server"), key_of(api, pod, "client")
@@ -107,7 +107,7 @@ def test_schemas_are_a_pods_own(server: RunningServer, api: httpx.Client, pod: s
         assert problem(api.get("/api/v1/pods/nobody/schemas")) == (404, "pod_not_found", "podId")
 
 
-def test_an_event_is_tried_out_and_nothing_is_stored(api: httpx.Client, pod: str) -> None:
+def test_schema_trial_maps_an_event_without_storing_it(api: httpx.Client, pod: str) -> None:
     trials = f"/api/v1/pods/{pod}/schema-trials"
     assert problem(api.post(trials, json={"event": EVENT})) == (404, "schema_not_found", "podId")
     api.put(f"/api/v1/pods/{pod}/schemas/1.0", json=SCHEMA | {"state": "draft"})
@@ -133,7 +133,7 @@ def test_an_event_is_tried_out_and_nothing_is_stored(api: httpx.Client, pod: str
     assert fine["problem"] is None
     ahead = EVENT | {"leaderboardUuid": board, "gameTime": "2999-01-01T00:00:00Z"}
     assert api.post(trials, json={"event": ahead}).json()["problem"]["code"] == "timestamp_out_of_range"
-    # What belongs to another pod is not there, for this pod's own key.
+    # For a key of this pod, boards of other pods do not exist.
     other = api.post(trials, json={"event": EVENT | {"leaderboardUuid": "default"}}, headers=key_of(api, pod, "server"))
     assert other.json()["problem"]["code"] == "board_not_found"
     bad = api.post(trials, json={"event": EVENT | {"points": "many"}})
@@ -142,7 +142,7 @@ def test_an_event_is_tried_out_and_nothing_is_stored(api: httpx.Client, pod: str
     assert api.get(f"/api/v1/leaderboards/{board}/top").json()["users"] == []
 
 
-def test_the_version_that_an_event_names_is_chosen(api: httpx.Client, pod: str) -> None:
+def test_schema_version_is_chosen_by_the_event_or_by_state(api: httpx.Client, pod: str) -> None:
     path, trials = f"/api/v1/pods/{pod}/schemas", f"/api/v1/pods/{pod}/schema-trials"
 
     def chosen(event: dict[str, Any], **headers: str) -> str:
@@ -153,15 +153,15 @@ def test_the_version_that_an_event_names_is_chosen(api: httpx.Client, pod: str) 
     api.put(f"{path}/1.1", json=SCHEMA)
     api.put(f"{path}/2.0", json=SCHEMA | {"versionFrom": {"field": "meta.v"}})
     api.put(f"{path}/3", json=SCHEMA | {"versionFrom": {"header": "v"}})
-    # The newest of those that need no name.
+    # The newest schema that needs no version in the event.
     assert chosen(EVENT) == "1.1"
     assert chosen(EVENT | {"meta": {"v": "2.0"}}) == "2.0"
     assert chosen(EVENT, v="3") == "3"
     assert chosen(EVENT | {"meta": {"v": "9"}}) == "schema_not_found"
     assert chosen(EVENT | {"meta": {"v": {"x": 1}}}) == "1.1"
-    # One that needs no name may be named all the same.
+    # An event may still name the version of this schema.
     assert chosen(EVENT | {"meta": {"v": "1.0"}}) == "1.0"
-    # A draft changes nothing for others.
+    # A draft does not affect the choice.
     api.put(f"{path}/4", json=SCHEMA | {"versionFrom": {"field": "gameMode"}, "state": "draft"})
     assert chosen(EVENT) == "1.1"
     assert chosen(EVENT | {"gameMode": "4"}) == "schema_not_found"
@@ -171,7 +171,7 @@ def test_the_version_that_an_event_names_is_chosen(api: httpx.Client, pod: str) 
     assert chosen(EVENT | {"meta": {"v": "2.0"}}) == "2.0"
     api.patch(f"{path}/2.0", json={"state": "retired"})
     assert chosen(EVENT | {"meta": {"v": "2.0"}}) == "schema_not_found"
-    # One on its way out is better than none.
+    # A deprecated schema is used if there is no active one.
     api.patch(f"{path}/1.0", json={"state": "retired"})
     assert chosen(EVENT) == "1.1"
     for version in ("1.0", "1.1"):
@@ -179,14 +179,14 @@ def test_the_version_that_an_event_names_is_chosen(api: httpx.Client, pod: str) 
     assert chosen(EVENT) == "schema_mismatch"
 
 
-def test_a_pod_has_not_more_schemas_than_allowed(api: httpx.Client, pod: str) -> None:
+def test_number_of_schemas_per_pod_is_limited(api: httpx.Client, pod: str) -> None:
     for number in range(100):
         assert api.put(f"/api/v1/pods/{pod}/schemas/{number}", json=SCHEMA).status_code == 200
     assert problem(api.put(f"/api/v1/pods/{pod}/schemas/100", json=SCHEMA)) == (409, "too_many_schemas", None)
     assert api.put(f"/api/v1/pods/{pod}/schemas/7", json=SCHEMA).status_code == 200
 
 
-def test_without_kafka_there_are_no_dead_letters(api: httpx.Client, pod: str) -> None:
+def test_dead_letter_calls_are_refused_without_kafka(api: httpx.Client, pod: str) -> None:
     path = f"/api/v1/pods/{pod}/dead-letters"
     assert problem(api.get(path)) == (409, "kafka_off", None)
     assert problem(api.get(f"{path}/0-1")) == (409, "kafka_off", None)

@@ -1,4 +1,4 @@
-"""Generated requests against the served OpenAPI document: no 5xx, and no answer that differs from its schema."""
+"""Requests generated from the served OpenAPI document: no 5xx, and every response matches its schema."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,14 +19,14 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from laurels.http.openapi import build_openapi
-from laurels.http.routes import ADDRESSES
+from laurels.http.routes import ROUTES
 from support.running import ADMIN_KEY, RunningServer
 
-DOCUMENT = msgspec.json.decode(build_openapi(ADDRESSES))
+DOCUMENT = msgspec.json.decode(build_openapi(ROUTES))
 schema = schemathesis.openapi.from_dict(DOCUMENT)
 
 
-def test_the_document_that_is_served_is_the_one_tested_here(api: httpx.Client) -> None:
+def test_served_openapi_document_equals_the_tested_one(api: httpx.Client) -> None:
     assert api.get("/openapi.json").json() == DOCUMENT
 
 
@@ -43,7 +43,7 @@ ADMIN = {"Authorization": f"Bearer {ADMIN_KEY}"}
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server of its own: its boards are ended and archived, and its keys revoked."""
+    """Start a separate server, because these requests end and archive boards and revoke keys."""
     with RunningServer(tmp_path_factory.mktemp("fuzzed")) as running:
         yield running
 
@@ -53,7 +53,10 @@ Ready = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def ready(fuzzed: RunningServer) -> Ready:
-    """Gives each operation a board with users: the one it had, as long as that takes scores."""
+    """Return a function that returns a board with users for an operation.
+
+    It reuses the operation's board as long as that accepts scores.
+    """
     boards: dict[str, str] = {}
     scores = [{"userId": f"user-{number}", "score": number} for number in range(3)]
 
@@ -73,20 +76,20 @@ def ready(fuzzed: RunningServer) -> Ready:
     return board_of
 
 
-# A stream has no end that could be waited for.
+# A stream never ends, so it can't be validated as a whole.
 ENDING = schema.exclude(operation_id="get_stream")
 
 
 @ENDING.parametrize()
 @settings(max_examples=25)
-def test_arbitrary_requests(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
+def test_arbitrary_requests_match_the_openapi_document(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
     case.call_and_validate(base_url=fuzzed.url, headers=ADMIN, checks=CHECKS)
 
 
 @schema.include(operation_id="get_stream").parametrize()
 @settings(max_examples=50)
-def test_streams(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
-    """Of a board that is there: the beginning of a stream, or a problem."""
+def test_event_streams_match_the_openapi_document(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
+    """A stream of an existing board: the response is the beginning of a stream, or a problem."""
     case.path_parameters["UUID"] = "default"
     with (
         fuzzed.client() as api,
@@ -102,8 +105,10 @@ def test_streams(case: schemathesis.Case[Any], fuzzed: RunningServer) -> None:
 
 @ENDING.parametrize()
 @settings(max_examples=25)
-def test_requests_about_what_is_there(case: schemathesis.Case[Any], fuzzed: RunningServer, ready: Ready) -> None:
-    """The same, on a board with users, so that the calls get past their first check."""
+def test_requests_for_existing_data_match_the_openapi_document(
+    case: schemathesis.Case[Any], fuzzed: RunningServer, ready: Ready
+) -> None:
+    """Requests about an existing board with users, so that they get past the first check."""
     board = ready(case.operation.label)
     for name, there in {"UUID": board, "podId": "default", "userId": "user-1"}.items():
         if name in case.path_parameters:

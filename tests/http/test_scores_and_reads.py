@@ -1,4 +1,4 @@
-"""What the model test does not reach: history, removal, distribution, all scores, the short form, idempotency."""
+"""Reads and writes beyond the model test: history, removal, distribution, all scores, short form, idempotency."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -9,7 +9,7 @@ from support.calls import NewBoard, problem
 from support.running import RunningServer
 
 
-def test_history_shows_every_event_last_first_in_pages(api: httpx.Client, new_board: NewBoard) -> None:
+def test_history_pages_list_events_newest_first(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(rule='latest')}"
     for number in range(5):
         event = {"score": number, "eventId": f"e{number}", "timestamp": f"2026-01-0{9 - number}T00:00:00Z"}
@@ -24,7 +24,7 @@ def test_history_shows_every_event_last_first_in_pages(api: httpx.Client, new_bo
     problem(api.get(board + "/users/bob/history"), 404, "user_not_found", "userId")
 
 
-def test_a_removed_user_is_gone_and_may_begin_anew(api: httpx.Client, new_board: NewBoard) -> None:
+def test_removed_user_can_start_over_with_new_events(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(rule='increment')}"
     for user, score in (("ada", 5), ("bob", 3)):
         api.put(f"{board}/users/{user}", json={"score": score, "eventId": f"{user}-1"})
@@ -45,7 +45,7 @@ def test_a_removed_user_is_gone_and_may_begin_anew(api: httpx.Client, new_board:
     assert api.get(board + "/users/ada/rank").json()["score"] == 2
 
 
-def test_an_idempotency_key_is_an_event_id(api: httpx.Client, new_board: NewBoard) -> None:
+def test_idempotency_key_is_used_as_event_id(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(rule='increment')}"
     headers = {"Idempotency-Key": "key-1"}
     for _ in range(3):
@@ -64,7 +64,7 @@ def test_an_idempotency_key_is_an_event_id(api: httpx.Client, new_board: NewBoar
     )
 
 
-def test_distribution_of_known_scores(api: httpx.Client, new_board: NewBoard) -> None:
+def test_distribution_returns_correct_buckets_and_deciles(api: httpx.Client, new_board: NewBoard) -> None:
     for order in ("asc", "desc"):
         board = f"/api/v1/leaderboards/{new_board(order=order)}"
         empty = api.get(board + "/distribution").json()
@@ -80,7 +80,7 @@ def test_distribution_of_known_scores(api: httpx.Client, new_board: NewBoard) ->
         assert answer["deciles"] == [10, 20, 30, 40, 50, 60, 70, 80, 90]
 
 
-def test_all_scores_of_a_user_in_one_answer(api: httpx.Client, new_board: NewBoard) -> None:
+def test_user_scores_cover_all_boards_of_the_pod(api: httpx.Client, new_board: NewBoard) -> None:
     user = f"user-{uuid4()}"
     full = new_board(capacity=1)
     many = [{"userId": f"u{number}", "score": number} for number in range(100)]
@@ -93,7 +93,7 @@ def test_all_scores_of_a_user_in_one_answer(api: httpx.Client, new_board: NewBoa
     assert api.get("/api/v1/users/nobody/scores?podId=default").json()["scores"] == []
 
 
-def test_all_events_of_a_board_in_the_order_of_arrival(api: httpx.Client, new_board: NewBoard) -> None:
+def test_board_events_are_listed_in_order_of_arrival(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board()}"
     api.post(board + "/scores", json={"scores": [{"userId": "a", "score": n, "eventId": f"e{n}"} for n in range(5)]})
     first = api.get(board + "/events?limit=3").json()
@@ -102,7 +102,7 @@ def test_all_events_of_a_board_in_the_order_of_arrival(api: httpx.Client, new_bo
     assert (first["totalEvents"], second["totalEvents"], second["nextCursor"]) == (5, None, None)
 
 
-def test_the_short_form_in_the_shapes_it_promises(tmp_path: Path) -> None:
+def test_short_form_responses_have_the_documented_shape(tmp_path: Path) -> None:
     with RunningServer(tmp_path) as fresh, fresh.client() as api, fresh.client(None) as anyone:
         assert anyone.get("/v1/scores").json() == {"data": [], "total": 0}
         for user, points in (("alice", 2), ("bob", 1), ("alice", 1), ("cy", 3)):
@@ -124,15 +124,20 @@ def test_the_short_form_in_the_shapes_it_promises(tmp_path: Path) -> None:
         problem(api.post("/v1/scores", json={"user_id": "bob"}), 422, "missing_field", "points")
 
 
-def test_the_documents_are_served_and_refer_to_nothing_outside(api: httpx.Client) -> None:
+def test_docs_page_lists_all_calls_without_external_references(api: httpx.Client) -> None:
     docs = api.get("/docs")
     assert docs.headers["Content-Type"] == "text/html; charset=utf-8"
     assert "<script" not in docs.text
     assert 'src="http' not in docs.text
     assert 'href="http' not in docs.text
     document = api.get("/openapi.json").json()
-    for path in document["paths"]:
+    for path, operations in document["paths"].items():
         assert path in docs.text
+        for operation in operations.values():
+            _, _, section = docs.text.partition(f'<details id="{operation["operationId"]}">')
+            section, _, _ = section.partition("</details>")
+            for parameter in operation["parameters"]:
+                assert f"<code>{parameter['name']}</code>" in section, (path, parameter["name"])
     assert api.get("/healthz").json() == {"status": "ok"}
     ready = api.get("/readyz").json()
     assert len(ready.pop("ledgerId")) == 16
@@ -140,8 +145,8 @@ def test_the_documents_are_served_and_refer_to_nothing_outside(api: httpx.Client
     assert api.head("/api/v1/leaderboards/default/top").status_code == 200
 
 
-def test_a_timestamp_is_cut_off_after_the_microseconds(api: httpx.Client, new_board: NewBoard) -> None:
-    """Rounded, the last moment of a day would be the next day."""
+def test_timestamps_are_truncated_to_microseconds(api: httpx.Client, new_board: NewBoard) -> None:
+    """Rounding would move the last moment of a day to the next day."""
     board = f"/api/v1/leaderboards/{new_board(rule='latest')}"
     metadata = {"timestamp": "2026-01-05T23:59:59.9999999Z", "note": ".12345678"}
     body = {"score": 1, "timestamp": "2026-01-05T23:59:59.9999999Z", "metadata": metadata}

@@ -1,4 +1,4 @@
-"""Seasons over HTTP: who may, what it looks like, and a whole season in a few seconds."""
+"""Seasons over HTTP: permissions, responses, and a whole season in a few seconds."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -24,7 +24,7 @@ REWARDS = [
 ]
 
 
-def test_a_board_with_seasons_comes_back_as_it_was_made(api: httpx.Client) -> None:
+def test_board_with_windows_and_rewards_is_read_back_unchanged(api: httpx.Client) -> None:
     body = {
         "UUID": f"season-{uuid4()}",
         "podId": "default",
@@ -46,13 +46,13 @@ def test_a_board_with_seasons_comes_back_as_it_was_made(api: httpx.Client) -> No
     path = f"/api/v1/leaderboards/{board['UUID']}"
     assert api.patch(path, json={"windows": WINDOWS, "rewards": REWARDS}).json() == board
     problem(api.patch(path, json={"windows": WINDOWS[1:]}), 422, "immutable_field", "windows")
-    # Twelve hours away, so that no further period is about to begin whatever the time of day is.
+    # Twelve hours from now, so that at any time of day no further period is about to begin.
     shift = {"window": "shift", "cron": f"0 {(datetime.now(UTC).hour + 12) % 24} * * *"}
     changed = api.patch(path, json={"windows": [*WINDOWS, shift], "rewards": [], "graceSeconds": 0, "flushMs": None})
     assert changed.status_code == 200, changed.text
     assert (changed.json()["windows"], changed.json()["rewards"]) == ([*WINDOWS, shift], [])
     listed = api.get(path + "/periods", params={"window": "shift"}).json()["periods"]
-    # The first begins two seconds after it was asked for, which may be over by now.
+    # The first period begins two seconds after the request, so it may be open by now.
     began = datetime.fromisoformat(listed[1]["startTime"]) <= datetime.now(UTC)
     expected = ["SCHEDULED", "SCHEDULED"], ["SCHEDULED", "OPEN"]
     assert [period["status"] for period in listed] in (expected if began else expected[:1])
@@ -62,7 +62,7 @@ def test_a_board_with_seasons_comes_back_as_it_was_made(api: httpx.Client) -> No
     assert joined | {"status": listed[1]["status"]} == listed[1]
 
 
-def test_a_season_from_its_first_score_to_the_claim(
+def test_season_runs_from_first_score_to_claimed_reward(
     api: httpx.Client, server: RunningServer, new_board: NewBoard
 ) -> None:
     windows = [{"window": "season", "cron": "0 0 1 1 *"}, "all"]
@@ -118,7 +118,7 @@ def test_a_season_from_its_first_score_to_the_claim(
     assert "frozen" in shown.stdout
 
 
-def test_periods_that_are_not_there_or_not_open(api: httpx.Client, new_board: NewBoard) -> None:
+def test_calls_on_missing_or_closed_periods_are_refused(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(windows=['daily', 'all'])}"
     for what in ("close", "extend"):
         body: dict[str, Any] = {"json": {"endTime": "2999-01-01T00:00:00Z"}} if what == "extend" else {}
@@ -147,7 +147,7 @@ def test_periods_that_are_not_there_or_not_open(api: httpx.Client, new_board: Ne
     problem(api.put(only + "/users/ada", json=late), 409, "period_closed", "timestamp")
 
 
-def test_who_may_see_to_seasons(api: httpx.Client, server: RunningServer) -> None:
+def test_season_calls_depend_on_role_and_pod(api: httpx.Client, server: RunningServer) -> None:
     api.post("/api/v1/pods", json={"podId": "seasons", "name": "Seasons"})
     api.post("/api/v1/pods", json={"podId": "others", "name": "Others"})
     keys = {
@@ -176,7 +176,7 @@ def test_who_may_see_to_seasons(api: httpx.Client, server: RunningServer) -> Non
         problem(nobody.get("/api/v1/users/ada/results"), 401, "key_required")
 
 
-def test_a_webhook_is_shown_without_its_secret(api: httpx.Client) -> None:
+def test_webhook_secret_is_shown_only_on_creation(api: httpx.Client) -> None:
     api.post("/api/v1/pods", json={"podId": "hooked", "name": "Hooked"})
     path = "/api/v1/pods/hooked/webhook"
     problem(api.get(path), 404, "webhook_not_found", "podId")
@@ -193,7 +193,7 @@ def test_a_webhook_is_shown_without_its_secret(api: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("digits", ["9007199254740993", "1" + "0" * 400])
-def test_a_reward_with_a_rank_beyond_all_numbers_is_refused(api: httpx.Client, digits: str) -> None:
+def test_reward_with_a_rank_out_of_range_is_refused(api: httpx.Client, digits: str) -> None:
     body = '{"podId": "default", "name": "x", "rewards": [{"name": "a", "prize": 1, "ranks": {"from": 1, "to": %s}}]}'
     answer = api.post("/api/v1/leaderboards", content=body % digits, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422, answer.text

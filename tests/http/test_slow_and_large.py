@@ -1,4 +1,4 @@
-"""Clients that send too much, or nothing: the head and the body of a request are bounded in size and in time."""
+"""Clients that send too much or nothing: the head and the body of a request have limits in size and time."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ PUT = (
 
 
 @pytest.mark.parametrize("pieces", [[b"x" * 30_000], [b"x" * 30_000, b"x" * 20_000]])
-def test_a_large_head_within_the_limit_is_answered(server: RunningServer, pieces: list[bytes]) -> None:
+def test_large_request_head_within_the_limit_is_accepted(server: RunningServer, pieces: list[bytes]) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         connection.sendall(HEAD + b"X-Fine: ")
         for piece in pieces:
@@ -32,9 +32,9 @@ def test_a_large_head_within_the_limit_is_answered(server: RunningServer, pieces
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
 
 
-def test_a_head_without_end_is_refused(server: RunningServer) -> None:
+def test_request_head_over_the_limit_is_refused(server: RunningServer) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
-        # It closes the connection while we are still sending.
+        # The server closes the connection while the client is still sending.
         with contextlib.suppress(ConnectionError):
             connection.sendall(HEAD)
             for _ in range(1000):
@@ -44,9 +44,7 @@ def test_a_head_without_end_is_refused(server: RunningServer) -> None:
 
 @pytest.mark.parametrize("sent", [b"", HEAD, PUT + b'{"score"'], ids=["nothing", "half a head", "half a body"])
 @pytest.mark.parametrize("used", [False, True], ids=["new connection", "used connection"])
-def test_what_does_not_arrive_in_time_is_given_up(
-    used: bool, sent: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incomplete_request_times_out(used: bool, sent: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "KEEP_ALIVE_S", 1)
 
     async def talk(port: int) -> None:
@@ -60,13 +58,14 @@ def test_what_does_not_arrive_in_time_is_given_up(
         writer.write(sent)
         async with asyncio.timeout(20):
             answer = await reader.read(1000)
-        # A used connection on which nothing more comes is closed without a word.
+        # The server closes an idle keep-alive connection without a response.
         assert answer.startswith(b"HTTP/1.1 408") or (used and not sent and not answer)
         writer.close()
 
     def shorten() -> None:
         monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.2)
         monkeypatch.setattr(call, "BODY_TIMEOUT_S", 0.2)
+        monkeypatch.setattr(protocol, "BODY_TIMEOUT_S", 0.2)
 
     asyncio.run(with_server(tmp_path, talk))
 

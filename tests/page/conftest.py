@@ -1,4 +1,4 @@
-"""A browser for all tests of the page, and visits that end with a look at what went wrong."""
+"""Fixtures for tests of the page: a browser, and visits that fail the test if the page had errors."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,24 +11,27 @@ from support.browser import NAMES, Open, Visit, browsing, fill, weekly
 from support.calls import NewBoard
 from support.running import RunningServer
 
-# A loaded machine is not a fault.
+# A slow machine must not fail tests.
 expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Closed before other tests begin: while it is open, its event loop runs, and no other can."""
+    """Open a browser for the tests of one module.
+
+    It is closed before other tests begin, because no other event loop can run while it is open.
+    """
     with browsing() as opened:
         yield opened
 
 
 @pytest.fixture
 def visit(browser: Browser, server: RunningServer) -> Iterator[Open]:
-    """Opens an address of the server; whatever the page did wrong fails the test in the end."""
+    """Return a function that opens a page of the server; errors on the page fail the test at its end."""
     visits: list[Visit] = []
 
     def open_page(path: str, url: str | None = None, **context: Any) -> Page:
-        # Only a server of the test's own is ever restarted.
+        # Only servers that the test started are restarted.
         one = Visit(browser, url or server.url, restarts=url is not None, **context)
         visits.append(one)
         one.page.set_default_timeout(20_000)
@@ -42,7 +45,7 @@ def visit(browser: Browser, server: RunningServer) -> Iterator[Open]:
 
 @pytest.fixture
 def arena(api: httpx.Client, new_board: NewBoard) -> str:
-    """A board with a dozen players, the first of whom leads with 1200 points."""
+    """Create a board with twelve players, the first of whom leads with 1200 points."""
     board = new_board(
         name="Autumn Arena",
         public=True,

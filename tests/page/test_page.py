@@ -30,7 +30,7 @@ def row(page: Page, user: str) -> Locator:
 
 
 def height(page: Page) -> float:
-    """Of a row."""
+    """Return the height of a row."""
     box = page.locator(".ranking .measure").bounding_box()
     assert box is not None
     return box["height"]
@@ -52,7 +52,7 @@ def steps(page: Page) -> Locator:
     return page.locator(".podium .step .name")
 
 
-def test_a_score_moves_its_row(api: httpx.Client, visit: Open, arena: str) -> None:
+def test_new_score_moves_the_row_of_the_player(api: httpx.Client, visit: Open, arena: str) -> None:
     page = visit(f"/boards/{arena}")
     expect(page.locator("h1")).to_have_text("Autumn Arena")
     expect(page.locator(".state")).to_have_text("Live")
@@ -66,7 +66,7 @@ def test_a_score_moves_its_row(api: httpx.Client, visit: Open, arena: str) -> No
     expect(ninth.locator(".score")).to_have_text("750")
     expect(ninth.locator(".change")).to_contain_text("▲3")
     expect(row(page, f"{arena}-5").locator(".change")).to_contain_text("▼1")
-    # It is the same row, which glides to its new place.
+    # It is the same element, which moves to its new position.
     assert ninth.evaluate("row => row.marked") is True
     expect(ninth).to_have_css("transition-property", re.compile("transform"))
     expect(ninth).to_have_css("transform", re.compile(rf", {2 * height(page):g}"))
@@ -75,7 +75,7 @@ def test_a_score_moves_its_row(api: httpx.Client, visit: Open, arena: str) -> No
     expect(ninth).to_have_count(0)
 
 
-def test_a_player_is_found_and_followed(api: httpx.Client, visit: Open, arena: str) -> None:
+def test_player_can_be_found_and_followed(api: httpx.Client, visit: Open, arena: str) -> None:
     page = visit(f"/boards/{arena}")
     page.get_by_label("Find a player").fill("no")
     page.get_by_role("button", name="Find").click()
@@ -98,7 +98,7 @@ def test_a_player_is_found_and_followed(api: httpx.Client, visit: Open, arena: s
     expect(page.locator(".own .row")).to_have_count(0)
 
 
-def test_windows_segments_and_a_countdown(visit: Open, arena: str) -> None:
+def test_page_switches_windows_and_segments_and_shows_a_countdown(visit: Open, arena: str) -> None:
     page = visit(f"/boards/{arena}")
     expect(page.locator(".clock")).to_have_text(re.compile(r"^Resets in (\dd )?\d\d:\d\d:\d\d$"))
     first = page.locator(".clock time").inner_text()
@@ -117,7 +117,7 @@ def test_windows_segments_and_a_countdown(visit: Open, arena: str) -> None:
     expect(page.locator(".players")).to_have_text("6 players")
 
 
-def test_a_reset_and_the_round_before_it(api: httpx.Client, visit: Open, arena: str) -> None:
+def test_page_shows_a_reset_and_the_previous_period(api: httpx.Client, visit: Open, arena: str) -> None:
     page = visit(f"/boards/{arena}?me={arena}-0")
     expect(steps(page)).to_have_text(NAMES[:3])
     period = api.get(f"/api/v1/leaderboards/{arena}").json()["periods"][0]["period"]
@@ -127,7 +127,7 @@ def test_a_reset_and_the_round_before_it(api: httpx.Client, visit: Open, arena: 
     put(api, arena, f"{arena}-4", 7)
     expect(steps(page)).to_have_text(["Leo"])
     option = page.locator("#season option", has_text=period)
-    # Final some time after its end.
+    # A period becomes final some time after its end.
     expect(option).to_have_count(1, timeout=20_000)
     page.locator("#season").select_option(period)
     expect(page.locator(".state")).to_have_text(f"Final ranks · {period}")
@@ -137,12 +137,12 @@ def test_a_reset_and_the_round_before_it(api: httpx.Client, visit: Open, arena: 
     expect(steps(page)).to_have_text(["Leo"])
 
 
-def test_a_server_that_was_killed_is_found_again(visit: Open, tmp_path: Path) -> None:
+def test_page_reconnects_to_a_restarted_server(visit: Open, tmp_path: Path) -> None:
     with RunningServer(tmp_path) as server, server.client() as api:
         fill(api, "default", 8)
         page = visit("/boards/default?me=default-6", url=server.url)
         expect(page.locator(".own .row.mine .rank")).to_have_text("7")
-        # All is read that is read once.
+        # Wait until the page has loaded everything that it loads once.
         expect(page.locator(".plot")).to_be_visible()
         page.wait_for_load_state("networkidle")
         server.kill()
@@ -155,25 +155,25 @@ def test_a_server_that_was_killed_is_found_again(visit: Open, tmp_path: Path) ->
         page.close()
 
 
-def test_ten_thousand_rows_of_which_few_are_in_the_page(api: httpx.Client, visit: Open, new_board: NewBoard) -> None:
+def test_page_renders_only_visible_rows_of_a_large_board(api: httpx.Client, visit: Open, new_board: NewBoard) -> None:
     board = new_board(name="Everybody", public=True)
     fill(api, board, 10_000)
     page = visit(f"/boards/{board}")
     expect(row(page, f"{board}-3").locator(".rank")).to_have_text("4")
     for share in (0.25, 0.5, 0.75, 1):
         page.evaluate("share => scrollTo(0, share * document.documentElement.scrollHeight)", share)
-        # In the middle of the window is the row that belongs there.
+        # The middle of the window shows the row that belongs there.
         middle = round(share * 10_000)
         until(partial(shows_in_the_middle, page, middle), f"rank {middle}")
         assert page.locator(".ranking .rows .row").count() < 80
     last = row(page, f"{board}-9999")
     expect(last.locator(".rank")).to_have_text("10,000")
-    # What is far down is kept fresh, too.
+    # Rows far down are updated, too.
     put(api, board, f"{board}-9998", 1000)
     expect(row(page, f"{board}-9997").locator(".rank")).to_have_text("9,999")
 
 
-def test_by_keyboard_alone(visit: Open, arena: str) -> None:
+def test_page_is_usable_by_keyboard_alone(visit: Open, arena: str) -> None:
     page = visit(f"/boards/{arena}")
     expect(steps(page)).to_have_text(NAMES[:3])
     keys = page.keyboard
@@ -202,13 +202,13 @@ def test_by_keyboard_alone(visit: Open, arena: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_it_without_scrolling_sideways(visit: Open, arena: str, scheme: str) -> None:
+def test_page_fits_a_phone_without_horizontal_scrolling(visit: Open, arena: str, scheme: str) -> None:
     page = visit(f"/boards/{arena}?me={arena}-5", color_scheme=scheme, **PHONE)
     expect(page.locator(".own .row.mine")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     page.locator(".podium").scroll_into_view_if_needed()
     expect(page.locator(".podium")).to_be_in_viewport()
-    # Out of sight, one's own row is a line at the bottom.
+    # A line at the bottom shows the player's own row when it is out of sight.
     page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
     expect(page.locator(".own-line")).to_have_text(re.compile("^6 Nova 700$"))
     page.locator(".own-line").click()
@@ -234,8 +234,8 @@ def test_a_phone_shows_it_without_scrolling_sideways(visit: Open, arena: str, sc
         ("/boards/nowhere", {}),
     ],
 )
-def test_nothing_for_axe_to_complain_of(visit: Open, arena: str, path: str, context: dict[str, Any]) -> None:
-    # What fades in has less contrast while it does.
+def test_axe_finds_no_accessibility_violations(visit: Open, arena: str, path: str, context: dict[str, Any]) -> None:
+    # Disable animations, because elements have less contrast while they fade in.
     page = visit(path.format(board=arena), reduced_motion="reduce", **context)
     expect(page.locator("main")).not_to_be_empty()
     if "{board}" in path:
@@ -245,9 +245,9 @@ def test_nothing_for_axe_to_complain_of(visit: Open, arena: str, path: str, cont
     assert found.violations_count == 0, found.generate_report()
 
 
-def test_the_public_boards_and_no_others(visit: Open, arena: str, new_board: NewBoard) -> None:
+def test_home_page_lists_only_public_boards(visit: Open, arena: str, new_board: NewBoard) -> None:
     hidden = new_board(name="Nobody's business")
-    # More than one page of them.
+    # More boards than one page shows.
     for _ in range(25):
         new_board(public=True)
     page = visit("/")
@@ -265,7 +265,7 @@ def test_the_public_boards_and_no_others(visit: Open, arena: str, new_board: New
     expect(page.locator("h1")).to_have_text("Autumn Arena")
 
 
-def test_a_name_is_never_more_than_a_name(api: httpx.Client, visit: Open, new_board: NewBoard) -> None:
+def test_html_in_names_is_shown_as_text(api: httpx.Client, visit: Open, new_board: NewBoard) -> None:
     board = new_board(name="<b>Bold</b>", public=True)
     evil = '<img src=x onerror="document.title=1">'
     user = f"evil/{board}"
@@ -281,7 +281,7 @@ def test_a_name_is_never_more_than_a_name(api: httpx.Client, visit: Open, new_bo
     expect(page.locator(".own .row.mine .name")).to_have_text(evil)
 
 
-def test_korean_and_whatever_is_chosen(visit: Open, arena: str) -> None:
+def test_page_uses_the_locale_until_a_language_is_chosen(visit: Open, arena: str) -> None:
     page = visit(f"/boards/{arena}", locale="ko-KR")
     expect(page.locator(".players")).to_have_text("참가자 12명")
     expect(page.locator("html")).to_have_attribute("lang", "ko")
@@ -291,13 +291,13 @@ def test_korean_and_whatever_is_chosen(visit: Open, arena: str) -> None:
     expect(page.locator(".players")).to_have_text("12 players")
 
 
-def test_every_language_says_everything(api: httpx.Client) -> None:
+def test_every_language_has_all_texts_and_none_is_unused(api: httpx.Client) -> None:
     files = {path.stem: json.loads(path.read_text("utf-8")) for path in (WEB / "languages").glob("*.json")}
     assert api.get("/web/languages.json").json() == {code: each["language"] for code, each in files.items()}
     assert {"en", "ko"} <= set(files)
     english = files["en"]["texts"]
     for code, each in files.items():
-        # How many forms a number takes is a matter of the language.
+        # Languages have different plural forms.
         missing = {name for name in english if name not in each["texts"] and not name.endswith("_one")}
         assert missing == set(), code
         for name, text in each["texts"].items():
@@ -307,14 +307,14 @@ def test_every_language_says_everything(api: httpx.Client) -> None:
     for path in WEB.glob("*.js"):
         said |= set(re.findall(r'(?<![.\w])(?:say|count|has)\("([^"]+)"', path.read_text("utf-8")))
     assert {name for name in said if name not in english and f"{name}_other" not in english} == set()
-    # And nothing that nobody says; some names are put together.
+    # No text is unused, except for those whose names are built at run time.
     page = "".join(path.read_text("utf-8") for path in (*WEB.glob("*.js"), WEB / "index.html"))
     made = ("status.", "window.", "theme.", "segment.")
     names = {re.sub("_(one|other)$", "", name) for name in english if not name.startswith(made)}
     assert {name for name in names if f'"{name}"' not in page} == set()
 
 
-def test_files_say_what_they_are_and_are_asked_for_once(server: RunningServer, api: httpx.Client) -> None:
+def test_web_files_have_content_type_etag_and_security_policy(server: RunningServer, api: httpx.Client) -> None:
     first = api.get("/web/main.js")
     assert (first.status_code, first.headers["Content-Type"]) == (200, "text/javascript; charset=utf-8")
     again = api.get("/web/main.js", headers={"If-None-Match": first.headers["ETag"]})
@@ -325,7 +325,7 @@ def test_files_say_what_they_are_and_are_asked_for_once(server: RunningServer, a
     assert httpx.get(server.url, headers={"X-API-Key": ADMIN_KEY}).status_code == 200
 
 
-def test_a_round_that_ended_during_a_break_is_listed(visit: Open, tmp_path: Path) -> None:
+def test_period_that_ended_while_disconnected_is_listed(visit: Open, tmp_path: Path) -> None:
     body = {"UUID": "rounds", "podId": "default", "name": "Rounds", "public": True, "windows": [weekly()]}
     path = "/api/v1/leaderboards/rounds"
     with RunningServer(tmp_path) as server:
@@ -336,7 +336,7 @@ def test_a_round_that_ended_during_a_break_is_listed(visit: Open, tmp_path: Path
         expect(page.locator(".seasons")).to_contain_text("No round has ended yet")
         server.kill()
         expect(page.locator(".state")).to_have_text("Reconnecting…")
-        # Meanwhile the same boards are served where the page does not look.
+        # Meanwhile a server on another port serves the same boards.
         with RunningServer(tmp_path) as elsewhere, elsewhere.client() as api:
             name = api.get(path).json()["periods"][0]["period"]
             assert api.post(f"{path}/periods/{name}/close").status_code == 200
@@ -346,8 +346,8 @@ def test_a_round_that_ended_during_a_break_is_listed(visit: Open, tmp_path: Path
         page.close()
 
 
-def test_all_rows_of_a_very_tall_screen_are_kept_fresh(api: httpx.Client, visit: Open, new_board: NewBoard) -> None:
-    """More of them are seen at once than are told of live."""
+def test_all_visible_rows_of_a_tall_screen_are_updated(api: httpx.Client, visit: Open, new_board: NewBoard) -> None:
+    """More rows are visible at once than live updates cover."""
     board = new_board(name="Tall", public=True)
     fill(api, board, 130)
     page = visit(f"/boards/{board}", viewport={"width": 1000, "height": 9000})
@@ -357,7 +357,7 @@ def test_all_rows_of_a_very_tall_screen_are_kept_fresh(api: httpx.Client, visit:
     expect(row(page, f"{board}-128").locator(".rank")).to_have_text("130")
 
 
-def test_a_new_name_is_new_everywhere(api: httpx.Client, visit: Open, arena: str) -> None:
+def test_changed_display_name_is_shown_everywhere(api: httpx.Client, visit: Open, arena: str) -> None:
     page = visit(f"/boards/{arena}")
     expect(steps(page)).to_have_text(NAMES[:3])
     for number, element in ((0, page.locator(".podium li").first), (4, row(page, f"{arena}-4"))):
@@ -371,7 +371,7 @@ def test_a_new_name_is_new_everywhere(api: httpx.Client, visit: Open, arena: str
 
 
 @pytest.mark.parametrize("asked", ["{tag}", "W/{tag}", '"other", W/{tag}', '"other",{tag}', "*"])
-def test_a_file_that_is_known_is_not_sent_again(api: httpx.Client, asked: str) -> None:
+def test_web_file_with_a_matching_etag_is_not_sent_again(api: httpx.Client, asked: str) -> None:
     tag = api.get("/web/main.js").headers["ETag"]
     known = api.get("/web/main.js", headers={"If-None-Match": asked.format(tag=tag)})
     assert (known.status_code, known.content, known.headers["ETag"]) == (304, b"", tag)
@@ -379,8 +379,8 @@ def test_a_file_that_is_known_is_not_sent_again(api: httpx.Client, asked: str) -
         assert api.get("/web/main.js", headers={"If-None-Match": other}).status_code == 200
 
 
-def test_an_event_source_outlasts_a_server_that_loads(visit: Open, tmp_path: Path) -> None:
-    """A browser gives up for good on an answer other than 200."""
+def test_event_source_reconnects_while_the_server_loads(visit: Open, tmp_path: Path) -> None:
+    """A browser's EventSource gives up for good after an answer other than 200."""
     with RunningServer(tmp_path) as server:
         page = visit("/", url=server.url)
         page.evaluate(
@@ -391,7 +391,7 @@ def test_an_event_source_outlasts_a_server_that_loads(visit: Open, tmp_path: Pat
             }"""
         )
         until(lambda: page.evaluate("seen.includes('snapshot')"), "a snapshot")
-        # What a server that still loads answers.
+        # The answer of a server that is still loading.
         busy = "event: problem\ndata: {}\n\n"
         page.route("**/stream", lambda route: route.fulfill(status=200, content_type="text/event-stream", body=busy))
         assert server.terminate() == 0

@@ -1,4 +1,4 @@
-"""The pictures of the page in the README. `make pictures` makes them anew."""
+"""The screenshots of the page in the README; `make pictures` updates them."""
 
 import os
 from itertools import islice
@@ -12,7 +12,9 @@ from support.browser import Open, weekly
 from support.calls import NewBoard
 
 
-def test_pictures_of_a_board(api: httpx.Client, visit: Open, new_board: NewBoard, tmp_path: Path) -> None:
+def test_screenshots_of_a_board_are_written(
+    api: httpx.Client, visit: Open, new_board: NewBoard, tmp_path: Path
+) -> None:
     folder = Path(os.environ.get("LAURELS_PICTURES", tmp_path))
     folder.mkdir(exist_ok=True)
     board = new_board(
@@ -46,12 +48,12 @@ def test_pictures_of_a_board(api: httpx.Client, visit: Open, new_board: NewBoard
     expect(wide.locator(".own .row.mine")).to_be_visible()
     expect(small.locator(".ranking .rows .row").first).to_be_visible()
     expect(wide.locator(".plot .own-text")).to_be_visible()
-    # Somebody moves, so that it can be seen that they do.
+    # Change some ranks, so that the screenshots show movement.
     for user, above in ((me, best[6]), (other, best[10])):
         more = totals[above] - totals[user] + 1
         assert api.put(f"/api/v1/leaderboards/{board}/users/{user}", json={"score": more}).status_code == 200
     expect(wide.locator(".own .row.mine .change")).to_contain_text("▲")
-    # Rows have reached their places.
+    # Wait until the rows have reached their positions.
     wide.wait_for_timeout(1000)
     for page, name in ((wide, "board.png"), (small, "phone.png")):
         page.screenshot(path=folder / name, animations="disabled")

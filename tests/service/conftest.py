@@ -1,10 +1,11 @@
-"""Fixtures of the tests that play on both kinds of stores."""
+"""Fixtures for tests that run in embedded and shared mode."""
 
 from pathlib import Path
 
 import pytest
 
-from laurels.service import moderation, people
+from laurels.service.moderation import moderation
+from laurels.service.people import profiles
 from support.pods import Arena
 from support.services import Stage
 
@@ -16,9 +17,9 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow a machine is, acts and names are waited for."""
+    """Raise the time limits for moderation actions and names, so that a slow machine does not fail tests."""
     monkeypatch.setattr(moderation, "WAIT_S", 60)
-    monkeypatch.setattr(people, "WAIT_S", 60)
+    monkeypatch.setattr(profiles, "WAIT_S", 60)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Group commit: bounded, fair, and honest about what happened to each event."""
+"""Group commit: batches are bounded and fair, and each event's outcome is reported."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,34 +13,49 @@ from laurels.adapters.sqlite import SqliteLedger
 from laurels.core.board import Board, Ranking
 from laurels.errors import LaurelsError, TooMany, Unavailable
 from laurels.http.routes import build_app
-from laurels.ports import Applied, Event, Record, Recorded, Row
+from laurels.ports import Applied, Event, RecordedEvent, RecordOutcome, Row
 from laurels.service.laurels import Laurels
-from laurels.service.submit import Accepted, Submission
+from laurels.service.read.reads import Selection
+from laurels.service.write.batcher import ADDITIONAL_EVENTS
+from laurels.service.write.submissions import Accepted, Submission
 from support.ledgers import FakeClock
 from support.services import running
+from support.waiting import until_so
 
 
 class GatedLedger(SqliteLedger):
-    """The real ledger behind a gate: commits wait until it is open, or fail when told so."""
+    """A SQLite ledger whose commits wait for a gate, or fail on demand."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, FakeClock())
         self.gate = asyncio.Event()
         self.gate.set()
         self.batches: list[int] = []
+        # Batches that wait for the gate.
+        self.waiting = 0
         self.failing = False
         self.unsure = False
-        # Only the batches with these numbers fail, once each.
+        # Numbers of the batches that fail, counted from 1.
         self.failing_once: set[int] = set()
 
-    async def record(self, events: Sequence[Event], history: str | None = None) -> list[Record]:
+    async def record(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:
+        self.waiting += 1
         await self.gate.wait()
+        self.waiting -= 1
         self.batches.append(len(events))
         if self.failing or len(self.batches) in self.failing_once:
             error = Unavailable("ledger_unavailable", "The disk is full.")
             error.outcome_unknown = self.unsure
             raise error
         return await super().record(events, history)
+
+
+class WideLedger(GatedLedger):
+    """A ledger that takes two batches at once."""
+
+    @property
+    def batches_at_once(self) -> int:
+        return 2
 
 
 def submissions(count: int, user: str = "ada") -> list[Submission]:
@@ -52,14 +67,62 @@ def default_board(laurels: Laurels) -> Board:
     return board
 
 
-def test_what_arrives_during_a_commit_shares_the_next_one(tmp_path: Path) -> None:
+def test_second_batch_starts_during_the_first_only_if_many_events_wait(tmp_path: Path) -> None:
+    async def run() -> None:
+        ledger = WideLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger, max_batch=200) as laurels:
+            board = default_board(laurels)
+            ledger.gate.clear()
+            first = asyncio.create_task(laurels.submissions.submit_many(board, submissions(1)))
+            await until_so(lambda: ledger.waiting == 1, "the first batch waits for the gate")
+            few = asyncio.create_task(laurels.submissions.submit_many(board, submissions(ADDITIONAL_EVENTS - 1)))
+            await asyncio.sleep(0.05)
+            assert ledger.waiting == 1
+            many = asyncio.create_task(laurels.submissions.submit_many(board, submissions(1)))
+            more = asyncio.create_task(laurels.submissions.submit_many(board, submissions(150)))
+            await until_so(lambda: ledger.waiting == 2, "the second batch waits for the gate")
+            await asyncio.sleep(0.05)
+            # Two batches are being recorded, and no third one.
+            assert ledger.waiting == 2
+            ledger.gate.set()
+            answers = [answer for task in (first, few, many, more) for answer in await task]
+            assert len(answers) == 1 + ADDITIONAL_EVENTS - 1 + 1 + 150
+            assert all(isinstance(answer, Accepted) for answer in answers)
+            assert sum(ledger.batches) == len(answers)
+            (entry,) = (await laurels.reads.top(board, Selection(), 0, 10)).value.entries
+            assert entry.score == len(answers)
+
+    asyncio.run(run())
+
+
+def test_events_of_one_call_are_recorded_in_order(tmp_path: Path) -> None:
+    async def run() -> None:
+        ledger = WideLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger, max_batch=ADDITIONAL_EVENTS) as laurels:
+            board = default_board(laurels)
+            ledger.gate.clear()
+            call = asyncio.create_task(laurels.submissions.submit_many(board, submissions(3 * ADDITIONAL_EVENTS)))
+            await until_so(lambda: ledger.waiting == 1, "the first batch waits for the gate")
+            await asyncio.sleep(0.05)
+            # The ledger could take a second batch, but it belongs to the same call.
+            assert ledger.waiting == 1
+            ledger.gate.set()
+            answers = await call
+            assert [a.score for a in answers if isinstance(a, Accepted)] == [
+                float((number // ADDITIONAL_EVENTS + 1) * ADDITIONAL_EVENTS) for number in range(len(answers))
+            ]
+
+    asyncio.run(run())
+
+
+def test_events_arriving_during_a_commit_share_the_next_batch(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger) as laurels:
             board = default_board(laurels)
             ledger.gate.clear()
             writes = [asyncio.create_task(laurels.submissions.submit(board, each)) for each in submissions(100)]
-            await asyncio.sleep(0.01)
+            await until_so(lambda: ledger.waiting == 1, "a batch waits for the gate")
             ledger.gate.set()
             answers = await asyncio.gather(*writes)
             assert ledger.batches in ([100], [1, 99])
@@ -69,7 +132,7 @@ def test_what_arrives_during_a_commit_shares_the_next_one(tmp_path: Path) -> Non
     asyncio.run(run())
 
 
-def test_a_batch_never_grows_beyond_its_limit(tmp_path: Path) -> None:
+def test_batch_never_exceeds_its_maximum_size(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger, max_batch=10) as laurels:
@@ -82,7 +145,7 @@ def test_a_batch_never_grows_beyond_its_limit(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_the_queue_is_bounded_for_a_pod_and_as_a_whole(tmp_path: Path) -> None:
+def test_queue_is_bounded_per_pod_and_in_total(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger, max_batch=5, max_pending=20) as laurels:
@@ -95,7 +158,7 @@ def test_the_queue_is_bounded_for_a_pod_and_as_a_whole(tmp_path: Path) -> None:
             waiting = [
                 asyncio.create_task(laurels.submissions.submit_many(board, submissions(10))) for board in boards[:2]
             ]
-            await asyncio.sleep(0.01)
+            await until_so(lambda: ledger.waiting == 1, "a batch waits for the gate")
             with pytest.raises(Unavailable) as full:
                 await laurels.submissions.submit_many(boards[2], submissions(1))
             assert full.value.code == "overloaded"
@@ -103,7 +166,7 @@ def test_the_queue_is_bounded_for_a_pod_and_as_a_whole(tmp_path: Path) -> None:
             await asyncio.gather(*waiting)
             ledger.gate.clear()
             waiting = [asyncio.create_task(laurels.submissions.submit_many(boards[0], submissions(10)))]
-            await asyncio.sleep(0.01)
+            await until_so(lambda: ledger.waiting == 1, "a batch waits for the gate")
             with pytest.raises(TooMany) as busy:
                 await laurels.submissions.submit_many(boards[0], submissions(1))
             assert busy.value.code == "too_many_pending"
@@ -115,7 +178,7 @@ def test_the_queue_is_bounded_for_a_pod_and_as_a_whole(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_failed_commit_tells_its_senders_and_the_next_one_works(tmp_path: Path) -> None:
+def test_failed_commit_is_reported_and_the_next_commit_succeeds(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger, max_batch=2) as laurels:
@@ -131,7 +194,7 @@ def test_a_failed_commit_tells_its_senders_and_the_next_one_works(tmp_path: Path
     asyncio.run(run())
 
 
-def test_a_batch_is_answered_503_only_if_it_can_be_repeated_as_it_is(tmp_path: Path) -> None:
+def test_batch_returns_503_only_if_it_can_be_repeated_unchanged(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger, max_batch=2) as laurels:
@@ -141,25 +204,25 @@ def test_a_batch_is_answered_503_only_if_it_can_be_repeated_as_it_is(tmp_path: P
                 path = "/api/v1/leaderboards/default/scores"
                 unnamed = [{"userId": f"u{number}", "score": 1} for number in range(4)]
                 named = [item | {"eventId": item["userId"]} for item in unnamed]
-                # Nothing of it is stored.
+                # Nothing is stored: the client can repeat the request unchanged.
                 ledger.failing = True
                 refused = await client.post(path, json={"scores": [*unnamed, {"userId": "bad"}]})
                 assert (refused.status_code, refused.json()["code"]) == (503, "ledger_unavailable")
                 assert refused.headers["Retry-After"] == "1"
                 ledger.failing = False
-                # A part of it is.
+                # A part of the batch is stored: each event has its own result.
                 ledger.batches.clear()
                 ledger.failing_once = {2, 4}
                 partly = (await client.post(path, json={"scores": unnamed})).json()["results"]
                 assert [result["status"] for result in partly] == ["accepted", "accepted", "refused", "refused"]
                 assert [result["problem"]["retryable"] for result in partly[2:]] == [True, True]
                 again = [item | {"eventId": result["eventId"]} for item, result in zip(unnamed, partly, strict=True)]
-                # With their ids, all of it may be repeated, and counts once.
+                # With event ids, the client can repeat the whole batch, and each event counts once.
                 refused = await client.post(path, json={"scores": again})
                 assert (refused.status_code, refused.json()["code"]) == (503, "ledger_unavailable")
                 repeated = (await client.post(path, json={"scores": again})).json()["results"]
                 assert [result["status"] for result in repeated] == ["duplicate", "duplicate", "accepted", "accepted"]
-                # One that may be stored, and has no id, is told which it has.
+                # If an event without an id may have been stored, the answer contains the id that the server gave it.
                 ledger.batches.clear()
                 ledger.failing_once = {1, 3}
                 ledger.unsure = True
@@ -173,7 +236,7 @@ def test_a_batch_is_answered_503_only_if_it_can_be_repeated_as_it_is(tmp_path: P
     asyncio.run(run())
 
 
-def test_a_write_that_takes_too_long_may_be_repeated(tmp_path: Path) -> None:
+def test_write_can_be_repeated_after_a_timeout(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger, write_timeout_ms=20) as laurels:
@@ -186,21 +249,22 @@ def test_a_write_that_takes_too_long_may_be_repeated(tmp_path: Path) -> None:
         async with running(tmp_path) as laurels:
             board = default_board(laurels)
             answer = await laurels.submissions.submit(board, Submission("ada", 1, event_id="match-1"))
-            assert (answer.outcome, answer.score) == (Recorded.DUPLICATE, 1)
+            assert (answer.outcome, answer.score) == (RecordOutcome.DUPLICATE, 1)
 
     asyncio.run(run())
 
 
-def test_closing_finishes_what_was_taken_and_refuses_what_is_new(tmp_path: Path) -> None:
+def test_close_finishes_pending_writes_and_refuses_new_ones(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
         async with running(tmp_path, ledger=ledger) as laurels:
             board = default_board(laurels)
             ledger.gate.clear()
             write = asyncio.create_task(laurels.submissions.submit(board, Submission("ada", 1)))
-            await asyncio.sleep(0.01)
-            closing = asyncio.create_task(laurels.close())
-            await asyncio.sleep(0.01)
+            await until_so(lambda: ledger.waiting == 1, "the write waits for the gate")
+            closing = asyncio.create_task(laurels.batcher.close())
+            # The task has started once the loop has run once.
+            await asyncio.sleep(0)
             with pytest.raises(Unavailable) as caught:
                 await laurels.submissions.submit(board, Submission("bob", 1))
             assert caught.value.code == "stopping"
@@ -211,8 +275,8 @@ def test_closing_finishes_what_was_taken_and_refuses_what_is_new(tmp_path: Path)
     asyncio.run(run())
 
 
-def test_a_fault_of_the_index_does_not_stop_the_lane(tmp_path: Path) -> None:
-    """Even if it can't be dropped: these senders are told, the next ones are served."""
+def test_index_fault_does_not_stop_later_writes(tmp_path: Path) -> None:
+    """Even if the ranking can't be dropped: these requests fail, and the next ones succeed."""
 
     class Broken(MemoryIndex):
         broken = False

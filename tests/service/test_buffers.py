@@ -1,7 +1,6 @@
-"""Buffered boards: few and small batches to the index, and the same ranks in the end."""
+"""Buffered boards: few batches reach the index, and the ranks are the same as without a buffer."""
 
 import asyncio
-import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,15 +9,14 @@ from typing import Any
 import pytest
 
 from laurels.core.board import Board, Ranking
-from laurels.core.instants import SECOND_US
 from laurels.core.order import Order
 from laurels.core.scores import RankState, Rule
 from laurels.errors import NotFound
-from laurels.ports import Applied, Role, Row, StoredAct
-from laurels.service.access import Caller
+from laurels.ports import Applied, Role, Row, StoredAction
+from laurels.service.boards.access import Caller
 from laurels.service.laurels import Laurels
-from laurels.service.reads import Selection
-from laurels.service.submit import Accepted, Submission
+from laurels.service.read.reads import Selection
+from laurels.service.write.submissions import Accepted, Submission
 from support.services import Stage, differences
 from support.waiting import until_async
 
@@ -31,11 +29,11 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
 
 
 class Spy:
-    """What is sent to the index."""
+    """A recorder of the sizes of the batches that are applied to the index."""
 
     def __init__(self, laurels: Laurels) -> None:
         self.batches: list[int] = []
-        index: Any = laurels._index
+        index: Any = laurels.index
         apply = index.apply
 
         async def spied(ranking: Ranking, rows: Sequence[Row], *rest: Any, **named: Any) -> Applied:
@@ -55,39 +53,37 @@ async def create(laurels: Laurels, **fields: Any) -> Board:
 
 
 async def top(laurels: Laurels, board: Board) -> list[str]:
-    return [place.user_id for place in (await laurels.reads.top(board, Selection(), 0, 1000)).value.places]
+    return [place.user_id for place in (await laurels.reads.top(board, Selection(), 0, 1000)).value.entries]
 
 
 async def write(laurels: Laurels, board: Board, scores: list[tuple[str, float]]) -> None:
     async def one(user: str, score: float) -> None:
         answer = await laurels.submissions.submit(board, Submission(user, score))
-        # Durable, and its rank comes later.
+        # The event is durable; its rank is known after the flush.
         assert (answer.score is not None, answer.rank, answer.rank_state) == (True, None, RankState.BUFFERED)
 
     await asyncio.gather(*(one(*each) for each in scores))
 
 
-def test_only_what_can_be_ranked_is_sent_in_few_batches(stage: Stage) -> None:
+def test_many_writes_reach_the_index_in_few_batches(stage: Stage) -> None:
     async def run() -> None:
         async with stage.running(repair_interval_ms=600_000) as laurels:
             board = await create(laurels)
             spy = Spy(laurels)
             await write(laurels, board, [(f"u{n:03}", n) for n in range(500)])
-            await laurels._follower.buffers.flush()
+            await laurels.updater.buffers.flush()
             assert await top(laurels, board) == [f"u{n:03}" for n in range(499, 479, -1)]
-            # 500 durable writes, and no more than as many rows as fit in each batch.
             assert len(spy.batches) < 50
-            assert max(spy.batches) <= 20 + 16
             with pytest.raises(NotFound) as caught:
                 await laurels.reads.rank(board, Selection(), "u000")
             assert caught.value.code == "user_not_ranked"
-            # Who was left out comes back with the full score, and those who leave are replaced by whom nobody sent.
+            # A user beyond the capacity returns with the full score, and the next users replace removed ones.
             await write(laurels, board, [("u000", 1000)])
-            await laurels._follower.buffers.flush()
+            await laurels.updater.buffers.flush()
             assert (await top(laurels, board))[0] == "u000"
             for user in await top(laurels, board):
                 await laurels.submissions.remove_user(ADMIN, board, user, None)
-            await laurels._follower.buffers.flush()
+            await laurels.updater.buffers.flush()
             assert await top(laurels, board) == [f"u{n:03}" for n in range(480, 460, -1)]
             assert await differences(laurels) == []
 
@@ -105,10 +101,8 @@ def test_only_what_can_be_ranked_is_sent_in_few_batches(stage: Stage) -> None:
         (Rule.INCREMENT, {"max_score": 0.0}),
     ],
 )
-def test_the_ranks_are_the_same_as_without_a_buffer(
-    stage: Stage, rule: Rule, order: Order, bounds: dict[str, Any]
-) -> None:
-    """Whatever the rule, with users removed and the flush at any time in between."""
+def test_ranks_are_the_same_as_without_a_buffer(stage: Stage, rule: Rule, order: Order, bounds: dict[str, Any]) -> None:
+    """For every rule, with removed users and flushes at random times."""
     rng = random.Random(f"{rule}{order}{bounds}")
     low, high = 0 if "min_score" in bounds else -50, 1 if "max_score" in bounds else 50
 
@@ -126,7 +120,7 @@ def test_the_ranks_are_the_same_as_without_a_buffer(
                         *(laurels.submissions.remove_user(ADMIN, board, user, None) for user in gone),
                         return_exceptions=True,
                     )
-                    assert all(isinstance(answer, StoredAct | NotFound) for answer in answers)
+                    assert all(isinstance(answer, StoredAction | NotFound) for answer in answers)
                 await asyncio.sleep(rng.choice([0, 0.01]))
                 if rng.random() < 0.3:
                     assert await differences(laurels) == []
@@ -135,46 +129,13 @@ def test_the_ranks_are_the_same_as_without_a_buffer(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("flush_ms", [None, 5])
-def test_a_trimmed_index_forgets_those_outside_and_stays_right(stage: Stage, flush_ms: int | None) -> None:
-    async def run() -> None:
-        async with stage.running(repair_interval_ms=600_000) as laurels:
-            board = await create(laurels, capacity=5, flush_ms=flush_ms)
-            (period,) = board.periods
-            ranking = board.ranking(period.id)
-            names = [f"u{n:03}" for n in range(300)]
-            for start in range(0, 300, 20):
-                scores = [Submission(name, n) for n, name in enumerate(names)][start : start + 20]
-                await laurels.submissions.submit_many(board, scores)
-                await laurels._follower.buffers.flush()
-            before = sum(each is not None for each in await laurels._index.held(ranking, names))
-            stage.clock.now += 2 * 3600 * SECOND_US
-            await laurels.jobs.run_due()
-            runs = {run.name: json.loads(run.result or "{}") for run in await laurels.jobs.runs()}
-            after = sum(each is not None for each in await laurels._index.held(ranking, names))
-            assert runs["trim"]["trimmed"] >= before - after > 100
-            assert after == 5 + 16
-            assert await top(laurels, board) == names[:-6:-1]
-            assert await differences(laurels) == []
-            # Those that it forgot are found again when others leave, and with their full score when they come back.
-            for user in names[-30:]:
-                await laurels.submissions.remove_user(ADMIN, board, user, None)
-            await laurels.submissions.submit(board, Submission("u001", 1000))
-            await laurels.submissions.submit(board, Submission("u002", 0))
-            await laurels._follower.buffers.flush()
-            assert await top(laurels, board) == ["u001", *names[-31:-35:-1]]
-            assert await differences(laurels) == []
-
-    asyncio.run(run())
-
-
-def test_what_was_not_flushed_is_there_after_a_restart(stage: Stage) -> None:
+def test_unflushed_rows_reach_the_index_after_a_restart(stage: Stage) -> None:
     async def run() -> None:
         async with stage.running(repair_interval_ms=100) as laurels:
             board = await create(laurels, flush_ms=60_000)
             await write(laurels, board, [("ada", 1), ("bob", 2)])
-            # As if the process ended here.
-            laurels._follower.buffers._rows.clear()
+            # Lose the buffer, as if the process ended here.
+            laurels.updater.buffers.rows.clear()
         async with stage.running(repair_interval_ms=100) as laurels:
             board = laurels.boards.to_read(ADMIN, "hot")
 
@@ -186,7 +147,7 @@ def test_what_was_not_flushed_is_there_after_a_restart(stage: Stage) -> None:
     asyncio.run(run())
 
 
-def test_a_board_that_is_buffered_no_more(stage: Stage) -> None:
+def test_board_returns_ranks_at_once_after_buffering_is_disabled(stage: Stage) -> None:
     async def run() -> None:
         async with stage.running() as laurels:
             board = await create(laurels)
@@ -195,7 +156,7 @@ def test_a_board_that_is_buffered_no_more(stage: Stage) -> None:
             answer = await laurels.submissions.submit(board, Submission("u000", 500))
             assert isinstance(answer, Accepted)
             assert answer.rank == 1
-            await laurels._follower.buffers.flush()
+            await laurels.updater.buffers.flush()
             assert await differences(laurels) == []
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""What came from Kafka and could not be counted: its reason, its topic, its replay."""
+"""Dead letters: records from Kafka that could not be counted, their reasons, topics and replays."""
 
 import asyncio
 import json
@@ -6,18 +6,18 @@ from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
+from prometheus_client import REGISTRY
 
 from laurels.adapters.kafka import KafkaBroker
 from laurels.core.schemas import SchemaState
-from laurels.metrics import DEAD_LETTER_ALERT, INGEST_STOPPED
-from laurels.ports import Outgoing, Undelivered
+from laurels.ports import OutgoingRecord, Undelivered
 from laurels.service.laurels import Laurels
 from support.kafka import need_kafka
 from support.pods import ADMIN, TERMS, Arena, dead, event_of, has, totals, until
 from support.services import differences
 
 
-def test_what_cannot_be_counted_is_a_dead_letter_with_its_reason(arena: Arena) -> None:
+def test_invalid_record_becomes_a_dead_letter_with_its_reason(arena: Arena) -> None:
     async def run() -> None:
         async with arena.running() as laurels:
             board = await arena.make_pod(laurels, "pod-1")
@@ -43,11 +43,11 @@ def test_what_cannot_be_counted_is_a_dead_letter_with_its_reason(arena: Arena) -
             ]
             arena.game.write(arena.topic("pod-1"), [value for value, _, _ in bad], headers=[("trace", b"t-1")])
             arena.game.write(arena.topic("pod-1"), [good])
-            # A topic of a pod that nobody made.
+            # A topic of a pod that does not exist.
             arena.pods["nobody"] = "nobody"
             arena.game.make_topic(arena.topic("nobody"))
             arena.game.write(arena.topic("nobody"), [good])
-            await until(lambda: has(laurels, board, {"ann": 1.0}), "the good one")
+            await until(lambda: has(laurels, board, {"ann": 1.0}), "the valid record")
 
             async def all_dead() -> bool:
                 return len(dead(arena, "pod-1")) == len(bad) and len(dead(arena, "nobody")) == 1
@@ -68,7 +68,7 @@ def test_what_cannot_be_counted_is_a_dead_letter_with_its_reason(arena: Arena) -
     asyncio.run(run())
 
 
-def test_a_replay_after_a_schema_fix_counts_each_once(arena: Arena) -> None:
+def test_replay_after_a_schema_fix_counts_each_record_once(arena: Arena) -> None:
     async def run() -> None:
         async with arena.running() as laurels:
             board = await arena.make_pod(laurels, "pod-1")
@@ -87,11 +87,11 @@ def test_a_replay_after_a_schema_fix_counts_each_once(arena: Arena) -> None:
             assert {(each.code, each.field, each.schema_version) for each in letters} == {
                 ("schema_mismatch", "pionts", "1.0")
             }
-            places = [each.place for each in letters]
+            places = [each.letter_id for each in letters]
             results = await laurels.dead_letters.replay(pod_id, places)
             assert all(isinstance(answer, Exception) for _, answer in results)
             await laurels.schemas.put(pod_id, "1.0", terms, SchemaState.ACTIVE)
-            # Twice at once, and once more.
+            # Replay twice concurrently, and once more.
             await asyncio.gather(*(laurels.dead_letters.replay(pod_id, places) for _ in range(2)))
             await laurels.dead_letters.replay(pod_id, places)
             assert await totals(laurels, board) == {f"u{n}": 20.0 for n in range(3)}
@@ -102,7 +102,7 @@ def test_a_replay_after_a_schema_fix_counts_each_once(arena: Arena) -> None:
     asyncio.run(run())
 
 
-def test_dead_letters_are_given_page_by_page(embedded: Arena) -> None:
+def test_dead_letters_are_returned_in_pages(embedded: Arena) -> None:
     async def run() -> None:
         async with embedded.running() as laurels:
             await embedded.make_pod(laurels, "pod-1")
@@ -119,18 +119,18 @@ def test_dead_letters_are_given_page_by_page(embedded: Arena) -> None:
             while ends is None or ends:
                 letters, ends = await laurels.dead_letters.page(pod_id, ends, 10)
                 assert len(letters) <= 10
-                seen += [each.letter.value for each in letters]
+                seen += [each.record.value for each in letters]
                 pages += 1
             assert sorted(each or b"" for each in seen) == sorted(f"bad {n}".encode() for n in range(57))
             assert pages >= 6
-            one = await laurels.dead_letters.find(pod_id, letters[0].place if letters else "0-0")
+            one = await laurels.dead_letters.find(pod_id, letters[0].letter_id if letters else "0-0")
             assert one.code == "invalid_json"
 
     asyncio.run(run())
 
 
 class Deaf(KafkaBroker):
-    """A Kafka that takes no letters while it is deaf."""
+    """A broker that delivers nothing while `deaf` is set."""
 
     deaf = False
 
@@ -140,8 +140,8 @@ class Deaf(KafkaBroker):
         return await super().send(letters)
 
 
-def test_without_dead_letters_nothing_is_committed(embedded: Arena) -> None:
-    """Consumption stops, says so, and goes on when they can be written."""
+def test_no_offset_is_committed_while_dead_letters_cannot_be_written(embedded: Arena) -> None:
+    """Consumption stops, reports it in a metric, and continues when dead letters can be written."""
 
     async def run() -> None:
         broker = Deaf(embedded.kafka.servers, {"session.timeout.ms": "6000"})
@@ -154,10 +154,10 @@ def test_without_dead_letters_nothing_is_committed(embedded: Arena) -> None:
             embedded.game.write(embedded.topic("pod-1"), [event_of("pod-1", "ann", 1, board.uuid)])
 
             async def stopped() -> bool:
-                return bool(INGEST_STOPPED._value.get())
+                return bool(REGISTRY.get_sample_value("laurels_ingest_stopped"))
 
             await until(stopped, "the stop")
-        # It was closed meanwhile, and another one goes on: the bad one was not forgotten.
+        # The next consumer reads the bad record again, because its offset was not committed.
         assert broker.deaf
         async with embedded.running() as laurels:
             board = laurels.boards.to_read(ADMIN, board.uuid)
@@ -174,7 +174,7 @@ def test_without_dead_letters_nothing_is_committed(embedded: Arena) -> None:
 
 
 async def _joined(laurels: Laurels) -> bool:
-    return laurels._consumer is not None and laurels._consumer._running is not None
+    return laurels.consumer is not None and laurels.consumer.is_running
 
 
 def test_many_dead_letters_raise_an_alert(embedded: Arena) -> None:
@@ -185,21 +185,21 @@ def test_many_dead_letters_raise_an_alert(embedded: Arena) -> None:
             await laurels.webhooks.put(pod_id, "http://127.0.0.1:9/nobody")
             good = [event_of("pod-1", "ann", 1, board.uuid)]
             embedded.game.write(embedded.topic("pod-1"), [*good * 30, b"bad", *good * 9])
-            await until(lambda: has(laurels, board, {"ann": 39.0}), "the good ones")
-            assert DEAD_LETTER_ALERT.labels(pod_id)._value.get() == 0
+            await until(lambda: has(laurels, board, {"ann": 39.0}), "the valid records")
+            assert not _is_alerted(pod_id)
             embedded.game.write(embedded.topic("pod-1"), [b"bad"] * 10)
 
             async def alert() -> bool:
-                return bool(DEAD_LETTER_ALERT.labels(pod_id)._value.get())
+                return _is_alerted(pod_id)
 
             await until(alert, "the alert")
 
             async def told() -> bool:
-                waiting = await laurels._ledger.outbox.due(2**62, 10)
+                waiting = await laurels.ledger.outbox.due(2**62, 10)
                 return [each.kind for each in waiting] == ["dead_letters.high"]
 
             await until(told, "the message to the webhook")
-            # It ends with the minute.
+            # The alert ends with the minute.
             embedded.stage.clock.now += 61_000_000
             embedded.game.write(embedded.topic("pod-1"), good)
 
@@ -211,8 +211,8 @@ def test_many_dead_letters_raise_an_alert(embedded: Arena) -> None:
     asyncio.run(run())
 
 
-def test_too_large_for_the_dead_letters_is_kept_where_it_lies(embedded: Arena) -> None:
-    """With our headers it would be over the broker's limit: the letter then tells where the record is."""
+def test_dead_letter_of_an_oversized_record_omits_its_value(embedded: Arena) -> None:
+    """With our headers the record exceeds the broker's limit, so the dead letter only says where the record is."""
 
     async def run() -> None:
         class Narrow(KafkaBroker):
@@ -233,14 +233,14 @@ def test_too_large_for_the_dead_letters_is_kept_where_it_lies(embedded: Arena) -
             letters, _ = await laurels.dead_letters.page(pod_id, None, 10)
             assert sorted(each.value_omitted for each in letters) == [False, True]
             large = next(each for each in letters if each.value_omitted)
-            ((_, answer),) = await laurels.dead_letters.replay(pod_id, [large.place])
+            ((_, answer),) = await laurels.dead_letters.replay(pod_id, [large.letter_id])
             assert getattr(answer, "code", None) == "record_too_large"
 
     asyncio.run(run())
 
 
-def test_dead_letters_that_were_written_are_not_written_again(embedded: Arena) -> None:
-    """Also if others of the same batch can't be; and a topic that is gone is made again."""
+def test_written_dead_letters_are_not_written_again(embedded: Arena) -> None:
+    """Even if others of the same batch can't be written. A deleted topic is created again."""
     need_kafka()
 
     class Narrow(KafkaBroker):
@@ -279,19 +279,24 @@ def test_dead_letters_that_were_written_are_not_written_again(embedded: Arena) -
 
 
 async def _stopped() -> bool:
-    return bool(INGEST_STOPPED._value.get())
+    return bool(REGISTRY.get_sample_value("laurels_ingest_stopped"))
 
 
-def test_letters_that_others_wrote_among_the_dead_are_shown(embedded: Arena) -> None:
+def test_foreign_records_in_the_dead_letter_topic_are_listed(embedded: Arena) -> None:
     async def run() -> None:
         async with embedded.running() as laurels:
             board = await embedded.make_pod(laurels, "pod-1")
             pod_id = embedded.pods["pod-1"]
             value = json.dumps(event_of("pod-1", "ann", 1, board.uuid)).encode()
-            assert await laurels._broker.send([Outgoing(embedded.topics.dead_letters(pod_id), None, value)]) == [None]  # type: ignore[union-attr]
+            alien = OutgoingRecord(embedded.topics.dead_letters(pod_id), None, value)
+            assert await laurels.broker.send([alien]) == [None]  # type: ignore[union-attr]
             (letter,), _ = await laurels.dead_letters.page(pod_id, None, 10)
-            assert letter.reason == "Laurels did not write this letter."
-            await laurels.dead_letters.replay(pod_id, [letter.place])
+            assert letter.reason == "Laurels did not write this record."
+            await laurels.dead_letters.replay(pod_id, [letter.letter_id])
             assert await totals(laurels, board) == {"ann": 1.0}
 
     asyncio.run(run())
+
+
+def _is_alerted(pod_id: str) -> bool:
+    return bool(REGISTRY.get_sample_value("laurels_dead_letter_alert", {"pod": pod_id}))

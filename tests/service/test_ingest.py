@@ -1,4 +1,4 @@
-"""Scores out of a real Kafka: from the record to the rank."""
+"""Ingestion from a real Kafka, from the record to the rank."""
 
 import asyncio
 import json
@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka import Producer
 from msgspec.structs import replace
 
-from laurels.adapters.kafka.inbox import read_letter
-from laurels.core.schemas import SchemaState, Where
+from laurels.adapters.kafka.consumer import read_record
+from laurels.core.schemas import FieldSource, SchemaState
 from laurels.errors import Unavailable
-from laurels.ports import Letter
+from laurels.ports import KafkaRecord
 from laurels.service.laurels import Laurels
 from support.kafka import LibrdkafkaBroker, need_kafka
 from support.pods import ADMIN, TERMS, Arena, dead, event_of, has, totals, until
@@ -27,7 +27,7 @@ def user_of(number: int) -> str:
     return f"user-{number}"
 
 
-def test_three_pods_with_three_schemas_and_a_fourth_while_it_runs(arena: Arena) -> None:
+def test_pods_with_different_schemas_are_ingested_including_a_new_pod(arena: Arena) -> None:
     async def run() -> None:
         async with arena.running() as laurels:
             boards = {shape: await arena.make_pod(laurels, shape) for shape in TERMS}
@@ -41,20 +41,20 @@ def test_three_pods_with_three_schemas_and_a_fourth_while_it_runs(arena: Arena) 
                 arena.game.write(arena.topic(shape), [event_of(shape, user, n, board.uuid) for user, n in events])
             for shape, board in boards.items():
                 await until(partial(has, laurels, board, expected[shape]), f"the ranks of {shape}")
-            # A pod that comes later: its topic is noticed.
+            # The consumer notices the topic of a pod that is created later.
             late = await arena.make_pod(laurels, "pod-4")
             await laurels.schemas.put(arena.pods["pod-4"], "7", TERMS["pod-3"], SchemaState.ACTIVE)
             arena.game.write(arena.topic("pod-4"), [event_of("pod-3", "ann", 5, late.uuid)] * 3)
-            await until(lambda: has(laurels, late, {"ann": 15.0}), "the ranks of the fourth")
+            await until(lambda: has(laurels, late, {"ann": 15.0}), "the ranks of the fourth pod")
             assert await differences(laurels) == []
-            # What no mapping takes is metadata.
+            # Fields without a mapping become metadata.
             (event, *_) = await laurels.reads.history(laurels.boards.to_read(ADMIN, late.uuid), "ann", None, 1)
             assert json.loads(event.metadata or "") == {"user": {"guild": "owls"}}
 
     asyncio.run(run())
 
 
-def test_a_schema_changes_with_both_versions_in_flight(arena: Arena) -> None:
+def test_records_of_two_schema_versions_are_counted_side_by_side(arena: Arena) -> None:
     async def run() -> None:
         async with arena.running() as laurels:
             board = await arena.make_pod(laurels, "pod-1")
@@ -64,21 +64,24 @@ def test_a_schema_changes_with_both_versions_in_flight(arena: Arena) -> None:
                 for n in range(20)
             ]
             arena.game.write(arena.topic("pod-1"), old[:10])
-            await until(lambda: has(laurels, board, {"ann": 10.0}), "the first ones")
+            await until(lambda: has(laurels, board, {"ann": 10.0}), "the first events")
             mappings = msgspec.structs.replace(
                 TERMS["pod-1"].field_mappings, user_id="who", score="total.points", uuid="board", timestamp=None
             )
             terms = replace(
-                TERMS["pod-1"], field_mappings=mappings, version_from=Where(field="v"), event_id_from=Where(field="id")
+                TERMS["pod-1"],
+                field_mappings=mappings,
+                version_from=FieldSource(field="v"),
+                event_id_from=FieldSource(field="id"),
             )
             await laurels.schemas.put(arena.pods["pod-1"], "2.0", terms, SchemaState.ACTIVE)
             both = [each for pair in zip(old[10:], new[:10], strict=True) for each in pair]
             arena.game.write(arena.topic("pod-1"), both)
             await until(lambda: has(laurels, board, {"ann": 20.0, "bob": 20.0}), "both")
-            # The producer repeats itself: its ids are known.
+            # The producer repeats events, which are recognized by their ids.
             arena.game.write(arena.topic("pod-1"), new)
             await until(lambda: has(laurels, board, {"ann": 20.0, "bob": 40.0}), "each once")
-            # Nobody may write the old one any more.
+            # Records of a retired schema version are refused.
             await laurels.schemas.set_state(arena.pods["pod-1"], "1.0", SchemaState.RETIRED)
             arena.game.write(arena.topic("pod-1"), [old[0]])
 
@@ -91,7 +94,7 @@ def test_a_schema_changes_with_both_versions_in_flight(arena: Arena) -> None:
     asyncio.run(run())
 
 
-def test_a_schema_that_one_server_changes_is_known_to_the_others(tmp_path: Path) -> None:
+def test_schema_change_on_one_server_reaches_the_consumer(tmp_path: Path) -> None:
     arena = Arena(Stage("shared", tmp_path))
 
     async def run() -> None:
@@ -101,7 +104,7 @@ def test_a_schema_that_one_server_changes_is_known_to_the_others(tmp_path: Path)
             await until(lambda: _knows(consumer, pod_id, "1.0", SchemaState.ACTIVE), "the schema")
             await other.schemas.set_state(pod_id, "1.0", SchemaState.DEPRECATED)
             await until(lambda: _knows(consumer, pod_id, "1.0", SchemaState.DEPRECATED), "its state")
-            # What was made a moment ago is looked for before anything is called unknown.
+            # The consumer reloads before it reports a new board or schema as unknown.
             await other.schemas.put(pod_id, "1.1", TERMS["pod-1"], SchemaState.ACTIVE)
             arena.game.write(arena.topic("pod-1"), [event_of("pod-1", "ann", 1, board.uuid)])
             await until(lambda: has(consumer, board, {"ann": 1.0}), "the score")
@@ -133,7 +136,7 @@ WHOLE = [b"null", b"[]", b'""', b"0", b"{}", b'{"a":1}{"b":2}', b"\xef\xbb\xbf{}
 
 
 def garbled(rng: random.Random, event: dict[str, Any]) -> bytes | None:
-    """An event, or something that was one, or anything at all."""
+    """Return the event, a damaged copy of it, or arbitrary bytes."""
     value = json.dumps(event).encode()
     spot = rng.randrange(len(value))
     return rng.choice(
@@ -149,7 +152,7 @@ def garbled(rng: random.Random, event: dict[str, Any]) -> bytes | None:
     )
 
 
-def test_any_bytes_are_counted_or_dead_and_nothing_is_stuck(arena: Arena) -> None:
+def test_every_record_is_either_counted_or_a_dead_letter(arena: Arena) -> None:
     seed = random.randrange(2**32)
     print(f"\nseed {seed}")
     rng = random.Random(seed)
@@ -169,44 +172,46 @@ def test_any_bytes_are_counted_or_dead_and_nothing_is_stuck(arena: Arena) -> Non
             buried = Counter(each["value"] for each in dead(arena, "pod-1"))
             written = Counter(records)
             assert buried <= written
-            counted = await laurels._ledger.count_events(board.id)
+            counted = await laurels.ledger.count_events(board.id)
             assert counted + buried.total() == len(records)
-            # Who is counted was an event; whatever was an event is counted.
+            # Every counted record was a valid event.
             assert all(json.loads(value or b"")["playerId"] for value in written - buried)
             assert await differences(laurels) == []
 
     asyncio.run(run())
 
 
-def test_a_fault_of_one_letter_keeps_nobody_else(embedded: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_that_causes_an_internal_error_does_not_block_others(
+    embedded: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def run() -> None:
         async with embedded.running() as laurels:
             board = await embedded.make_pod(laurels, "pod-1")
-            record = laurels._ledger.record
+            record = laurels.ledger.record
 
             async def faulty(events: Any, *rest: Any) -> Any:
                 if any(event.user_id == "cursed" for event in events):
                     raise ValueError("A fault of ours.")
                 return await record(events, *rest)
 
-            monkeypatch.setattr(laurels._ledger, "record", faulty)
+            monkeypatch.setattr(laurels.ledger, "record", faulty)
             users = ["ann", "cursed", "bob", "cursed", "ann"]
             embedded.game.write(embedded.topic("pod-1"), [event_of("pod-1", user, 1, board.uuid) for user in users])
-            await until(lambda: has(laurels, board, {"ann": 2.0, "bob": 1.0}), "the others")
+            await until(lambda: has(laurels, board, {"ann": 2.0, "bob": 1.0}), "the other events")
 
             async def buried() -> bool:
                 return [each["code"] for each in dead(embedded, "pod-1")] == ["internal"] * 2
 
-            await until(buried, "the faulty ones")
+            await until(buried, "the dead letters")
 
     asyncio.run(run())
 
 
-def test_while_the_ledger_is_away_nothing_is_spooled_or_lost(embedded: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_record_is_lost_while_the_ledger_is_unavailable(embedded: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         async with embedded.running(batch=10) as laurels:
             board = await embedded.make_pod(laurels, "pod-1")
-            record = laurels._ledger.record
+            record = laurels.ledger.record
             away = True
             tried = 0
 
@@ -217,23 +222,23 @@ def test_while_the_ledger_is_away_nothing_is_spooled_or_lost(embedded: Arena, mo
                     raise Unavailable("ledger_unavailable", "Away.")
                 return await record(events, *rest)
 
-            monkeypatch.setattr(laurels._ledger, "record", record_or_not)
+            monkeypatch.setattr(laurels.ledger, "record", record_or_not)
             embedded.game.write(embedded.topic("pod-1"), [event_of("pod-1", "ann", 1, board.uuid)] * 100)
 
             async def tried_often() -> bool:
                 return tried >= 6
 
-            await until(tried_often, "some tries")
+            await until(tried_often, "some attempts")
             assert await totals(laurels, board) == {}
             away = False
-            await until(lambda: has(laurels, board, {"ann": 100.0}), "all of them")
+            await until(lambda: has(laurels, board, {"ann": 100.0}), "all events")
             assert dead(embedded, "pod-1") == []
 
     asyncio.run(run())
 
 
-def test_odd_records_stop_nobody(embedded: Arena) -> None:
-    """Times that no calendar has, headers as large as a record may be, and topics that no pod could have."""
+def test_extreme_records_do_not_stop_consumption(embedded: Arena) -> None:
+    """Times outside the calendar, headers and keys of the maximum size, and a topic name that no pod can have."""
     need_kafka()
 
     async def run() -> None:
@@ -250,21 +255,21 @@ def test_odd_records_stop_nobody(embedded: Arena) -> None:
             raw.produce(long, b"bad")
             assert raw.flush(20) == 0
             embedded.game.write(topic, [event_of("pod-1", "ann", 1, board.uuid)])
-            await until(lambda: has(laurels, board, {"ann": 2.0}), "the good ones")
+            await until(lambda: has(laurels, board, {"ann": 2.0}), "the valid records")
 
             async def buried() -> bool:
                 return len(dead(embedded, "pod-1")) == 3
 
-            await until(buried, "the bad ones")
+            await until(buried, "the dead letters")
             letters, _ = await laurels.dead_letters.page(embedded.pods["pod-1"], None, 10)
             assert {each.value_omitted for each in letters} == {False, True}
 
     asyncio.run(run())
 
 
-def test_a_record_whose_headers_cannot_be_read_is_dead(embedded: Arena) -> None:
+def test_record_with_unreadable_headers_is_refused(embedded: Arena) -> None:
     class Odd:
-        """librdkafka's client can't give headers whose names are no UTF-8."""
+        """A message with header names that are not UTF-8: librdkafka's client can't return them."""
 
         def __getattr__(self, name: str) -> Any:
             values = {"topic": "t", "partition": 0, "offset": 1, "key": None, "value": b"{}", "timestamp": (1, 5)}
@@ -275,30 +280,32 @@ def test_a_record_whose_headers_cannot_be_read_is_dead(embedded: Arena) -> None:
     async def run() -> None:
         async with embedded.running() as laurels:
             await embedded.make_pod(laurels, "pod-1")
-            letter = read_letter(Odd())  # type: ignore[arg-type]
+            letter = read_record(Odd())  # type: ignore[arg-type]
             answer, _ = laurels.schemas.read(embedded.pods["pod-1"], letter)
             assert getattr(answer, "code", None) == "invalid_headers"
 
     asyncio.run(run())
 
 
-def test_a_dead_letter_that_lost_its_headers_is_not_replayed_without_them(
+def test_dead_letter_without_its_original_headers_is_not_replayed(
     embedded: Arena,
 ) -> None:
-    """Without them it would be read with another schema, and count another score."""
+    """Without its headers it would be read with another schema and count another score."""
 
     async def run() -> None:
         async with embedded.running() as laurels:
             board = await embedded.make_pod(laurels, "pod-1")
             pod_id = embedded.pods["pod-1"]
-            letter = Letter(embedded.topic("pod-1"), 0, 7, None, json_event(board.uuid), (), 5_000_000, damaged=True)
-            (outcome,) = await laurels.dead_letters._intake.count([(pod_id, letter)])
+            letter = KafkaRecord(
+                embedded.topic("pod-1"), 0, 7, None, json_event(board.uuid), (), 5_000_000, damaged=True
+            )
+            (outcome,) = await laurels.intake.count([(pod_id, letter)])
             assert outcome.error is not None
             assert outcome.error.code == "invalid_headers"
-            assert await laurels.dead_letters.bury([outcome]) == ([], "")
+            assert await laurels.dead_letters.send_to_dead_letters([outcome]) == ([], "")
             (dead_letter,), _ = await laurels.dead_letters.page(pod_id, None, 10)
-            assert dead_letter.letter.damaged
-            ((_, answer),) = await laurels.dead_letters.replay(pod_id, [dead_letter.place])
+            assert dead_letter.record.damaged
+            ((_, answer),) = await laurels.dead_letters.replay(pod_id, [dead_letter.letter_id])
             assert getattr(answer, "code", None) == "invalid_headers"
             assert await totals(laurels, board) == {}
 
@@ -308,10 +315,10 @@ def test_a_dead_letter_that_lost_its_headers_is_not_replayed_without_them(
     asyncio.run(run())
 
 
-def test_dead_letters_that_fit_alone_keep_their_values(embedded: Arena) -> None:
-    """The topic for them takes less at once than the client sends together."""
+def test_dead_letters_that_fit_individually_keep_their_values(embedded: Arena) -> None:
+    """The size limit of the dead-letter topic is smaller than the client's batches."""
     if isinstance(embedded.kafka, LibrdkafkaBroker):
-        pytest.skip("librdkafka's broker has no limits of topics")
+        pytest.skip("librdkafka's broker has no topic limits")
 
     async def run() -> None:
         async with embedded.running() as laurels:
@@ -321,14 +328,14 @@ def test_dead_letters_that_fit_alone_keep_their_values(embedded: Arena) -> None:
             bad = [b"not json " + bytes([65 + number]) * 2000 for number in range(20)]
             embedded.game.write(embedded.topic("pod-1"), bad, partition=0)
             embedded.game.write(embedded.topic("pod-1"), [event_of("pod-1", "ann", 1, board.uuid)], partition=0)
-            await until(lambda: has(laurels, board, {"ann": 1.0}), "the good one")
+            await until(lambda: has(laurels, board, {"ann": 1.0}), "the valid record")
 
             async def buried() -> bool:
                 return len(dead(embedded, "pod-1")) >= 20
 
-            await until(buried, "the bad ones")
+            await until(buried, "the dead letters")
             letters, _ = await laurels.dead_letters.page(pod_id, None, 100)
-            assert sorted(each.letter.value or b"" for each in letters) == sorted(bad)
+            assert sorted(each.record.value or b"" for each in letters) == sorted(bad)
             assert not any(each.value_omitted for each in letters)
 
     asyncio.run(run())

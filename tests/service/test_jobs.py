@@ -1,4 +1,4 @@
-"""Who does what is done once for all servers, and what a dead or a late one leaves behind."""
+"""Periodic jobs run on one server at a time, also after a server has died or missed a change."""
 
 import asyncio
 import contextlib
@@ -15,10 +15,10 @@ from laurels.core.rewards import Between, Reward
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Window
 from laurels.ports import Role
-from laurels.service.access import Caller
+from laurels.service.boards.access import Caller
 from laurels.service.laurels import Laurels
-from laurels.service.reads import Selection
-from laurels.service.submit import Submission
+from laurels.service.read.reads import Selection
+from laurels.service.write.submissions import Submission
 from support.services import Stage
 from support.waiting import until_so
 
@@ -42,13 +42,13 @@ def held(laurels: Laurels) -> Board:
 
 async def top(laurels: Laurels, **selection: Any) -> list[tuple[str, float]]:
     page = (await laurels.reads.top(held(laurels), Selection(**selection), 0, 100)).value
-    return [(place.user_id, place.score) for place in page.places]
+    return [(place.user_id, place.score) for place in page.entries]
 
 
 def count_finishes(laurels: Laurels) -> list[bool]:
-    """What each try of a server to make a period final comes to."""
+    """Return a list that collects the result of each attempt of the server to finish a freeze."""
     outcomes: list[bool] = []
-    seasons = laurels._ledger.seasons
+    seasons = laurels.ledger.periods
     finish = seasons.finish_freeze
 
     async def counted(*arguments: Any) -> bool:
@@ -59,7 +59,7 @@ def count_finishes(laurels: Laurels) -> list[bool]:
     return outcomes
 
 
-def test_many_servers_at_once_freeze_a_period_once(stage: Stage) -> None:
+def test_concurrent_servers_freeze_a_period_once(stage: Stage) -> None:
     async def run() -> None:
         async with contextlib.AsyncExitStack() as stack:
             servers = [await stack.enter_async_context(stage.running(jobs_lease_ms=1)) for _ in range(4)]
@@ -70,7 +70,7 @@ def test_many_servers_at_once_freeze_a_period_once(stage: Stage) -> None:
             name = held(servers[0]).current_period("daily", stage.clock.now)
             assert name is not None
             finished = [count_finishes(server) for server in servers]
-            # With a lease that is over at once, any of them may do it.
+            # The lease expires at once, so any server may run the job.
             stage.clock.now += DAY
             await asyncio.gather(*(server.jobs.run_due() for server in servers))
             for server in servers:
@@ -86,19 +86,19 @@ def test_many_servers_at_once_freeze_a_period_once(stage: Stage) -> None:
     asyncio.run(run())
 
 
-def test_one_server_does_it_and_a_dead_one_can_not_keep_it(stage: Stage) -> None:
+def test_job_lease_of_a_dead_server_expires_and_another_runs_the_job(stage: Stage) -> None:
     async def run() -> None:
         async with stage.running() as alive, stage.running() as dead:
-            book = alive._ledger.jobs
+            book = alive.ledger.jobs
             assert await book.take("periods", "the dead one", 600_000, stage.clock.now)
             await create(alive)
             await dead.boards.reload()
             stage.clock.now += DAY
             await alive.jobs.run_due()
-            # Somebody else has it.
+            # Another server holds the lease.
             assert held(alive).open_periods[0].state == "open"
             assert {run.name: run.owner for run in await alive.jobs.runs()}["periods"] == "the dead one"
-            # Its lease ends.
+            # The lease of the dead server expires.
             assert await book.take("periods", "the dead one", 1, stage.clock.now)
             await asyncio.sleep(0.1)
             await alive.jobs.run_due()
@@ -109,23 +109,23 @@ def test_one_server_does_it_and_a_dead_one_can_not_keep_it(stage: Stage) -> None
     asyncio.run(run())
 
 
-def test_a_lease_is_renewed_while_the_work_lasts(stage: Stage) -> None:
+def test_lease_is_renewed_while_the_job_runs(stage: Stage) -> None:
     async def run() -> None:
         async with stage.running(jobs_lease_ms=3000) as busy, stage.running() as other:
             await create(busy)
             await other.boards.reload()
-            seasons = busy._ledger.seasons
+            seasons = busy.ledger.periods
             finish = seasons.finish_freeze
             begun, go_on = asyncio.Event(), asyncio.Event()
             taken: list[float] = []
-            take = busy._ledger.jobs.take
+            take = busy.ledger.jobs.take
 
             async def spied(name: str, *arguments: Any) -> bool:
                 if name == "periods":
                     taken.append(time.monotonic())
                 return await take(name, *arguments)
 
-            busy._ledger.jobs.take = spied  # type: ignore[method-assign,assignment]
+            busy.ledger.jobs.take = spied  # type: ignore[method-assign,assignment]
 
             async def slowly(*arguments: Any) -> bool:
                 begun.set()
@@ -136,12 +136,12 @@ def test_a_lease_is_renewed_while_the_work_lasts(stage: Stage) -> None:
             stage.clock.now += DAY
             working = asyncio.create_task(busy.jobs.run_due())
             await begun.wait()
-            # Longer than the lease that was taken first.
+            # Wait longer than the first lease.
             await until_so(lambda: taken[-1] > taken[0] + 3.5, "renewals")
             await other.jobs.run_due()
-            # The other one may not even try.
+            # The other server does not get the lease.
             runs = {run.name: (run.owner, run.runs) for run in await other.jobs.runs()}
-            assert runs["periods"] == (busy.jobs._owner, 0)
+            assert runs["periods"] == (busy.jobs.owner, 0)
             go_on.set()
             await working
             runs = {run.name: (run.owner, run.runs) for run in await other.jobs.runs()}
@@ -150,8 +150,8 @@ def test_a_lease_is_renewed_while_the_work_lasts(stage: Stage) -> None:
     asyncio.run(run())
 
 
-def test_a_server_that_has_not_heard_of_the_freeze_shows_what_is_right(stage: Stage) -> None:
-    """It still thinks that the period goes on, when its ranking and its rows are gone."""
+def test_server_that_missed_a_freeze_returns_correct_results(stage: Stage) -> None:
+    """It still treats the period as open when the ranking and the rows are gone."""
 
     async def run() -> None:
         async with stage.running() as first, stage.running() as late:
@@ -160,8 +160,8 @@ def test_a_server_that_has_not_heard_of_the_freeze_shows_what_is_right(stage: St
             await first.submissions.submit_many(held(first), [Submission("ada", 1), Submission("bob", 2)])
             period = held(late).current_period("daily", stage.clock.now)
             assert period is not None
-            # The second one hears nothing any more.
-            late._registry._reloads = []
+            # The second server no longer learns of changes.
+            late.registry.reloads = []
             stale = held(late)
             stage.clock.now += DAY
             await first.jobs.run_due()
@@ -173,8 +173,8 @@ def test_a_server_that_has_not_heard_of_the_freeze_shows_what_is_right(stage: St
             assert held(late) is stale
             assert stale.period_named(period.name) is not None
             assert await top(late, period=period.name) == [("bob", 2), ("ada", 1)]
-            # And what it writes is counted where it belongs.
-            late.boards._hold(stale)
+            # Its writes are counted in the right period.
+            late.boards.hold(stale)
             answer = await late.submissions.submit(stale, Submission("cy", 3))
             assert period.name not in {each.period.name for each in answer.counted}
             assert await top(first) == [("cy", 3)]
@@ -182,7 +182,7 @@ def test_a_server_that_has_not_heard_of_the_freeze_shows_what_is_right(stage: St
     asyncio.run(run())
 
 
-def test_after_a_downtime_of_days_periods_are_frozen_in_order(tmp_path: Path) -> None:
+def test_periods_are_frozen_in_order_after_days_of_downtime(tmp_path: Path) -> None:
     for kind in ("embedded", "shared"):
         stage = Stage(kind, tmp_path / kind)
         (tmp_path / kind).mkdir()
@@ -194,10 +194,10 @@ def test_after_a_downtime_of_days_periods_are_frozen_in_order(tmp_path: Path) ->
             stage.clock.now += 5 * DAY + 1
             order: list[int | None] = []
             async with stage.running() as laurels:
-                # A score finds its period at once, before anybody has caught up.
+                # A score finds its period at once, before the jobs have caught up.
                 answer = await laurels.submissions.submit(held(laurels), Submission("bob", 2))
                 assert (len(answer.counted), answer.late) == (2, ())
-                seasons = laurels._ledger.seasons
+                seasons = laurels.ledger.periods
                 finish = seasons.finish_freeze
 
                 async def noted(*arguments: Any) -> bool:
@@ -208,12 +208,12 @@ def test_after_a_downtime_of_days_periods_are_frozen_in_order(tmp_path: Path) ->
                 await laurels.jobs.run_due()
                 await laurels.jobs.run_due()
                 pages = [await laurels.seasons.page(held(laurels), window, None, 1000) for window in ("hour", "daily")]
-                # The last hour is over, and its grace time is not.
+                # The last hour has ended, but its grace time has not.
                 assert [sum(period.is_final for period in page) for page in pages] == [5 * 24 - 1, 5]
-                # Some may have been frozen before it was looked at.
+                # The jobs may have frozen some periods before `finish_freeze` was replaced.
                 assert len(order) > 50
                 assert order == sorted(order, key=lambda end: end or 0)
-                # Of each window the present one and the next, and the hour that is in its grace time.
+                # The current and the next period of each window, and the hour in its grace time.
                 assert len(held(laurels).periods) == 5
 
         asyncio.run(run())

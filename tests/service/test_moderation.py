@@ -1,4 +1,4 @@
-"""Hiding, voids and final ranks set right, on both kinds of stores."""
+"""Moderation in embedded and shared mode: hidden users, voided events and refrozen periods."""
 
 import random
 from typing import Any
@@ -12,17 +12,17 @@ from laurels.core.scores import RankState, Rule
 from laurels.core.windows import ALL_TIME
 from laurels.errors import Conflict, NotFound
 from laurels.ports import Role
-from laurels.service import moderation
-from laurels.service.access import Caller
+from laurels.service.boards.access import Caller
 from laurels.service.laurels import Laurels
-from laurels.service.reads import Selection
-from laurels.service.submit import Submission
+from laurels.service.moderation import moderation
+from laurels.service.read.reads import Selection
+from laurels.service.write.submissions import Submission
 from support.model import ModelBoard, ModelPerson
 from support.people import ADMIN, HOUR, create, freeze_the_day, held, play, submit, top, void
 from support.services import Stage, differences
 
 
-def test_who_is_hidden_is_seen_by_nobody_and_a_shadow_by_themselves(stage: Stage) -> None:
+def test_hidden_user_is_invisible_and_shadow_banned_user_sees_themselves(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         board = await create(laurels)
         await submit(laurels, ("ada", 9), ("bob", 7), ("cyd", 5), region="eu")
@@ -30,7 +30,7 @@ def test_who_is_hidden_is_seen_by_nobody_and_a_shadow_by_themselves(stage: Stage
         again = await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.SHADOW, "bot", "k1")
         assert (act.id, act.kind, act.by, act.reason) == (again.id, "hide", "test", "bot")
         assert await top(laurels) == await top(laurels, "region:eu") == [("bob", 7), ("cyd", 5)]
-        # Scores go on being counted, and nobody sees it.
+        # Scores are still counted, but nobody else sees them.
         answer = await laurels.submissions.submit(held(laurels), Submission("ada", 1))
         assert (answer.score, answer.rank, answer.rank_state) == (10, None, RankState.HIDDEN)
         for viewer in (None, "bob"):
@@ -39,16 +39,16 @@ def test_who_is_hidden_is_seen_by_nobody_and_a_shadow_by_themselves(stage: Stage
         for segment in ("global", "region:eu"):
             assert await top(laurels, segment, viewer="ada") == [("ada", 10), ("bob", 7), ("cyd", 5)]
         own = (await laurels.reads.rank(held(laurels), Selection(viewer="ada"), "ada")).value
-        assert (own.place.rank, own.total, own.better) == (1, 3, 0)
+        assert (own.entry.rank, own.total, own.better) == (1, 3, 0)
         around = (await laurels.reads.around(held(laurels), Selection(viewer="ada"), "bob", 1, 1)).value
-        assert [place.user_id for place in around.places] == ["ada", "bob", "cyd"]
+        assert [place.user_id for place in around.entries] == ["ada", "bob", "cyd"]
         friends, _ = (await laurels.reads.ranks(held(laurels), Selection(viewer="ada"), ["ada", "cyd"])).value
-        assert [(friend.place.user_id, friend.place.rank) for friend in friends] == [("ada", 1), ("cyd", 3)]
+        assert [(friend.entry.user_id, friend.entry.rank) for friend in friends] == [("ada", 1), ("cyd", 3)]
         assert (await laurels.reads.scores_of_user([board], "ada")).value == []
         assert (await laurels.reads.scores_of_user([board], "ada", "bob")).value == []
         seen = (await laurels.reads.scores_of_user([held(laurels)], "ada", "ada")).value
         assert [(each.period.window, each.score, each.rank) for each in seen] == [("daily", 10, 1), ("all", 10, 1)]
-        # A period that begins later hides them, too.
+        # The user is also hidden in later periods.
         stage.clock.now += 30 * HOUR
         await laurels.jobs.run_due()
         await submit(laurels, ("ada", 3), ("bob", 1))
@@ -57,7 +57,7 @@ def test_who_is_hidden_is_seen_by_nobody_and_a_shadow_by_themselves(stage: Stage
         await laurels.moderation.restore(ADMIN, "default", act.id, "sorry")
         assert await top(laurels) == [("ada", 3), ("bob", 1)]
         assert await top(laurels, "region:eu", window="all") == [("ada", 13), ("bob", 8), ("cyd", 5)]
-        # Hidden on purpose: nobody sees them, not even themselves.
+        # Without a shadow ban, a hidden user is also hidden from themselves.
         await laurels.moderation.hide(ADMIN, "default", None, "bob", Hidden.YES, None, None)
         await create(laurels, "later", windows=(ALL_TIME,))
         await submit(laurels, ("bob", 1), ("cyd", 1), uuid="later")
@@ -67,7 +67,7 @@ def test_who_is_hidden_is_seen_by_nobody_and_a_shadow_by_themselves(stage: Stage
     play(stage, work)
 
 
-def test_the_freeze_leaves_hidden_users_out_and_ranks_every_segment(stage: Stage) -> None:
+def test_freeze_omits_hidden_users_and_ranks_every_segment(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         board = await create(laurels, capacity=3)
         await submit(laurels, ("a", 9), ("b", 9), ("c", 7), ("d", 6), region="eu")
@@ -78,7 +78,7 @@ def test_the_freeze_leaves_hidden_users_out_and_ranks_every_segment(stage: Stage
         assert await top(laurels, "region:us", period=name) == [("x", 3), ("y", 2)]
         assert await top(laurels, "region:eu", period=name) == [("b", 9), ("c", 7), ("d", 6)]
         found = (await laurels.reads.rank(held(laurels), Selection(period=name, segment="region:us"), "y")).value
-        assert (found.place.rank, found.total) == (2, 2)
+        assert (found.entry.rank, found.total) == (2, 2)
         spread = (await laurels.reads.distribution(held(laurels), Selection(period=name, segment="region:us"), 2)).value
         assert spread.counts == [1, 1]
         with pytest.raises(NotFound):
@@ -87,8 +87,8 @@ def test_the_freeze_leaves_hidden_users_out_and_ranks_every_segment(stage: Stage
     play(stage, work)
 
 
-def test_voided_events_never_were_and_restored_ones_always_were(stage: Stage) -> None:
-    """Random voids and restores by id, by match and by user, on every rule: always what the model says."""
+def test_voided_events_stop_counting_and_restored_events_count_again(stage: Stage) -> None:
+    """Random voids and restores by id, match and user, with every rule: the ranks always equal the model's."""
 
     async def work(laurels: Laurels) -> None:
         rng = random.Random(7)
@@ -139,20 +139,20 @@ def test_voided_events_never_were_and_restored_ones_always_were(stage: Stage) ->
                             each for each in expected if people_of[each[0]].region == region
                         ]
                 assert await differences(laurels) == []
-            with pytest.raises(Conflict, match="can't be taken back"):
+            with pytest.raises(Conflict, match="can't be reverted"):
                 await laurels.moderation.restore(ADMIN, "default", restored.id, None)
 
     play(stage, work)
 
 
-def test_who_was_removed_comes_back_when_that_is_restored(stage: Stage) -> None:
+def test_removed_user_returns_when_the_removal_is_restored(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels)
         await submit(laurels, ("ada", 5), ("bob", 3), region="eu")
         await laurels.submissions.remove_user(ADMIN, held(laurels), "ada", None)
         await submit(laurels, ("ada", 1))
         assert await top(laurels, "region:eu") == [("bob", 3), ("ada", 1)]
-        (act, *_) = await laurels.moderation.acts("default", held(laurels), 2**63 - 1, 10)
+        (act, *_) = await laurels.moderation.actions("default", held(laurels), 2**63 - 1, 10)
         assert (act.kind, act.user_id, act.events) == ("remove", "ada", 1)
         await laurels.moderation.restore(ADMIN, "default", act.id, "it was a mistake")
         assert await top(laurels, "region:eu") == [("ada", 6), ("bob", 3)]
@@ -161,13 +161,15 @@ def test_who_was_removed_comes_back_when_that_is_restored(stage: Stage) -> None:
     play(stage, work)
 
 
-def test_an_act_whose_server_died_is_gone_on_with(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moderation_action_of_a_crashed_server_is_completed_by_a_job(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels)
         for number in range(30):
             await submit(laurels, (f"user-{number}", 1), metadata={"source": "bot"})
         monkeypatch.setattr(moderation, "STEP_EVENTS", 7)
-        ledger_people: Any = laurels._ledger.people
+        ledger_people: Any = laurels.ledger.profiles
         void_some = ledger_people.void
         steps = 0
 
@@ -193,7 +195,7 @@ def test_an_act_whose_server_died_is_gone_on_with(stage: Stage, monkeypatch: pyt
     play(stage, work)
 
 
-def test_an_act_under_a_key_that_did_something_else_is_refused(stage: Stage) -> None:
+def test_idempotency_key_reused_for_a_different_action_is_refused(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         board = await create(laurels)
         await submit(laurels, ("ada", 5), event_id="e1")
@@ -211,20 +213,20 @@ def test_an_act_under_a_key_that_did_something_else_is_refused(stage: Stage) -> 
     play(stage, work)
 
 
-def test_an_act_that_another_server_finished_does_nothing_more(stage: Stage) -> None:
+def test_finished_moderation_action_is_not_applied_again(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         board = await create(laurels)
         await submit(laurels, ("ada", 5), event_id="e1")
         act = await void(laurels, event_ids=["e1"])
         await laurels.moderation.restore(ADMIN, "default", act.id, None)
-        events = await laurels._ledger.people.events_by_id(board.id, ["e1"])
-        late = await laurels._ledger.people.void(board, act, [event.seq for event in events])
+        events = await laurels.ledger.profiles.events_by_id(board.id, ["e1"])
+        late = await laurels.ledger.profiles.void(board, act, [event.seq for event in events])
         assert (late.events, late.rows) == (0, [])
         assert await top(laurels) == [("ada", 5)]
-        # Of two that hid somebody, the older can't show them, and without the newer one they are hidden as before.
+        # The older of two hide actions can't be restored first; after the newer one is, the older one applies.
         first = await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.SHADOW, None, None)
         second = await laurels.moderation.hide(ADMIN, "default", board, "ada", Hidden.YES, None, None)
-        with pytest.raises(Conflict, match="hidden again since"):
+        with pytest.raises(Conflict, match="hid the user again"):
             await laurels.moderation.restore(ADMIN, "default", first.id, None)
         assert await top(laurels, viewer="ada") == []
         await laurels.moderation.restore(ADMIN, "default", second.id, None)
@@ -241,7 +243,7 @@ REWARDS = (
 )
 
 
-def test_final_ranks_change_only_by_a_refreeze_which_keeps_both(stage: Stage) -> None:
+def test_final_ranks_change_only_by_refreeze_and_old_edition_is_kept(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, rewards=REWARDS, grace_s=0)
         await submit(laurels, ("cheat", 99), metadata={"source": "bot"}, region="eu")
@@ -249,14 +251,14 @@ def test_final_ranks_change_only_by_a_refreeze_which_keeps_both(stage: Stage) ->
         start = stage.clock.now
         name = await freeze_the_day(laurels, stage)
         before = [("cheat", 99), ("ada", 5), ("bob", 4)]
-        # Too late for its day, and counted by `all`: it stays out of the day for ever.
+        # Too late for its day, but counted in `all`: it never counts in the day.
         await submit(laurels, ("bob", 50), at=start)
         await void(laurels, match={"source": "bot"})
         assert await top(laurels, window="all") == [("bob", 54), ("ada", 5)]
         assert await top(laurels, period=name) == before
         act = await laurels.seasons.refreeze(ADMIN, held(laurels), name, "a bot", "t1")
         assert act.done_at is None
-        # Meanwhile nothing else may change what counts.
+        # During a refreeze no other action may change which events count.
         with pytest.raises(Conflict) as caught:
             await void(laurels, event_ids=["x"])
         assert caught.value.code == "refreeze_running"
@@ -272,11 +274,11 @@ def test_final_ranks_change_only_by_a_refreeze_which_keeps_both(stage: Stage) ->
         assert (await laurels.moderation.find("default", act.id)).done_at is not None
         results = await laurels.seasons.results([held(laurels)], "ada", None, 10)
         assert [(result.period.name, result.final.place) for _, result in results] == [(name, 1)]
-        # And back again.
+        # Restore the events and refreeze again.
         stage.clock.now += 600 * SECOND_US
         await laurels.jobs.run_due()
         (bots,) = [
-            each for each in await laurels.moderation.acts("default", None, 2**63 - 1, 10) if each.kind == "void"
+            each for each in await laurels.moderation.actions("default", None, 2**63 - 1, 10) if each.kind == "void"
         ]
         await laurels.moderation.restore(ADMIN, "default", bots.id, None)
         await laurels.seasons.refreeze(ADMIN, held(laurels), name, None, "t2")
@@ -293,7 +295,7 @@ def test_final_ranks_change_only_by_a_refreeze_which_keeps_both(stage: Stage) ->
     play(stage, work)
 
 
-def test_rewards_follow_a_refreeze_and_are_claimed_once(stage: Stage) -> None:
+def test_refreeze_updates_rewards_and_keeps_claims(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, rewards=REWARDS, grace_s=0)
         await submit(laurels, ("cheat", 99), metadata={"source": "bot"})
@@ -301,15 +303,15 @@ def test_rewards_follow_a_refreeze_and_are_claimed_once(stage: Stage) -> None:
         await submit(laurels, ("bob", 4))
         name = await freeze_the_day(laurels, stage)
         frozen = await laurels.seasons.period(held(laurels), None, name)
-        (grant,) = await laurels._ledger.seasons.grants_of_users(frozen.id, ["ada"])
+        (grant,) = await laurels.ledger.periods.grants_of_users(frozen.id, ["ada"])
         reward_id = f"{grant.period_id}.{grant.place}.{grant.reward}"
         await void(laurels, match={"source": "bot"})
         await laurels.seasons.refreeze(ADMIN, held(laurels), name, None, "t1")
-        # Claimed while it goes on.
+        # Claim during the refreeze.
         _, first = await laurels.seasons.claim(ADMIN, reward_id)
         assert first
         await laurels.jobs.run_due()
-        # An id that was told before still leads to the reward; and what is not earned any more is refused.
+        # A reward id from before the refreeze still works; a reward that is no longer earned is refused.
         again, first = await laurels.seasons.claim(ADMIN, reward_id)
         assert (again.grant.user_id, again.grant.place, first) == ("ada", 1, False)
         assert again.grant.period_id != grant.period_id
@@ -324,7 +326,7 @@ def test_rewards_follow_a_refreeze_and_are_claimed_once(stage: Stage) -> None:
         assert await laurels.seasons.rewards_of_user([held(laurels)], "cheat", None, 10) == []
         (results,) = await laurels.seasons.results([held(laurels)], "ada", None, 10)
         assert (results[1].period.name, results[1].final.place) == (name, 1)
-        # Whoever lost a reward that was claimed, and wins it again, has claimed it.
+        # A claimed reward that is withdrawn and then earned again stays claimed.
         act = await void(laurels, event_ids=["a1"])
         for token in ("t2", "t3"):
             await laurels.seasons.refreeze(ADMIN, held(laurels), name, None, token)
@@ -341,8 +343,8 @@ def test_rewards_follow_a_refreeze_and_are_claimed_once(stage: Stage) -> None:
     play(stage, work)
 
 
-def test_a_reward_that_was_claimed_by_an_older_id_stays_claimed(stage: Stage) -> None:
-    """Claimed by its first id after one refreeze, and withdrawn by the next one: a repetition is no news."""
+def test_reward_claimed_under_an_older_id_stays_claimed(stage: Stage) -> None:
+    """Claimed by its first id after one refreeze and withdrawn by the next: a repeated claim is not the first."""
 
     async def work(laurels: Laurels) -> None:
         await create(laurels, rewards=REWARDS, grace_s=0)
@@ -350,7 +352,7 @@ def test_a_reward_that_was_claimed_by_an_older_id_stays_claimed(stage: Stage) ->
         await submit(laurels, ("bob", 4))
         name = await freeze_the_day(laurels, stage)
         frozen = await laurels.seasons.period(held(laurels), None, name)
-        grants = await laurels._ledger.seasons.grants_of_users(frozen.id, ["ada"])
+        grants = await laurels.ledger.periods.grants_of_users(frozen.id, ["ada"])
         ids = [f"{grant.period_id}.{grant.place}.{grant.reward}" for grant in grants]
         await laurels.seasons.refreeze(ADMIN, held(laurels), name, None, "t1")
         await laurels.jobs.run_due()
@@ -367,14 +369,14 @@ def test_a_reward_that_was_claimed_by_an_older_id_stays_claimed(stage: Stage) ->
     play(stage, work)
 
 
-def test_a_refreeze_keeps_the_places_of_erased_users(stage: Stage) -> None:
-    """Nobody moves up, and nobody gets a prize, because somebody wanted to be forgotten."""
+def test_refreeze_keeps_the_places_of_erased_users(stage: Stage) -> None:
+    """No user moves up or gets a prize because another user was erased."""
 
     async def work(laurels: Laurels) -> None:
         await create(laurels, rewards=REWARDS, grace_s=0)
         await submit(laurels, ("cheat", 99), metadata={"source": "bot"}, region="eu")
         await submit(laurels, ("ada", 9), ("bob", 7), ("cyd", 5), region="eu")
-        # Neither what was voided nor who was hidden comes back with an erasure.
+        # An erasure brings back neither voided events nor hidden users.
         await submit(laurels, ("ada", 50), event_id="void me", region="eu")
         await void(laurels, event_ids=["void me"])
         await submit(laurels, ("hidden", 80), region="eu")
@@ -386,7 +388,7 @@ def test_a_refreeze_keeps_the_places_of_erased_users(stage: Stage) -> None:
         await laurels.seasons.refreeze(ADMIN, held(laurels), name, None, "t1")
         await laurels.jobs.run_due()
         assert {segment: await top(laurels, segment, period=name) for segment in before} == before
-        # What is voided now goes, and the erased user keeps the place that is theirs then.
+        # Events that are voided now no longer count, and the erased user keeps the resulting place.
         await void(laurels, match={"source": "bot"})
         await laurels.seasons.refreeze(ADMIN, held(laurels), name, None, "t2")
         await laurels.jobs.run_due()

@@ -1,4 +1,4 @@
-"""What other services are told through Kafka."""
+"""Messages that Laurels publishes to Kafka."""
 
 import asyncio
 import json
@@ -11,9 +11,9 @@ from laurels.core.instants import SECOND_US
 from laurels.core.rewards import Between, Reward
 from laurels.core.windows import ALL_TIME, Window
 from laurels.ports import Undelivered
-from laurels.service import publisher
 from laurels.service.laurels import Laurels
-from laurels.service.submit import Submission
+from laurels.service.publish import publisher
+from laurels.service.write.submissions import Submission
 from support.kafka import LibrdkafkaBroker
 from support.pods import ADMIN, Arena, event_of, until
 from support.services import Stage
@@ -22,7 +22,7 @@ DAY = 86_400 * SECOND_US
 
 
 def told(arena: Arena, topic: str) -> list[tuple[str, dict[str, Any]]]:
-    """Keys and bodies, by id."""
+    """Return the keys and bodies of a topic's messages, sorted by id."""
     found = [
         ((message.key() or b"").decode(), json.loads(message.value() or b"")) for message in arena.game.read(topic)
     ]
@@ -34,11 +34,11 @@ def test_each_accepted_score_is_published(arena: Arena) -> None:
         async with arena.running() as laurels:
             board = await arena.make_pod(laurels, "pod-1")
             topic = arena.topics.score_changes(arena.pods["pod-1"])
-            # By Kafka, and by the same call that HTTP makes.
+            # Submit through Kafka, and through the call that HTTP uses.
             arena.game.write(arena.topic("pod-1"), [event_of("pod-1", "ann", 2, board.uuid)] * 3 + [b"bad"])
             for number in range(20):
                 await laurels.submissions.submit(board, Submission("bob", 5, event_id=f"e{number}", metadata={"n": 1}))
-            # One that was there before is not told again.
+            # A duplicate is not published again.
             await laurels.submissions.submit(board, Submission("bob", 5, event_id="e0", metadata={"n": 1}))
 
             async def complete() -> bool:
@@ -60,7 +60,7 @@ def test_each_accepted_score_is_published(arena: Arena) -> None:
     asyncio.run(run())
 
 
-def test_what_was_before_is_not_told_and_nothing_is_left_out_after_a_stop(arena: Arena) -> None:
+def test_publishing_starts_at_the_first_run_and_omits_nothing_after_a_stop(arena: Arena) -> None:
     async def run() -> None:
         async with arena.stage.running() as without:
             board = await arena.make_pod(without, "pod-1")
@@ -70,7 +70,7 @@ def test_what_was_before_is_not_told_and_nothing_is_left_out_after_a_stop(arena:
                 laurels.boards.to_read(ADMIN, board.uuid), Submission("ann", 1, event_id="a")
             )
         async with arena.stage.running() as without:
-            # Nobody tells Kafka meanwhile.
+            # This server does not publish.
             board = without.boards.to_read(ADMIN, board.uuid)
             await without.submissions.submit(board, Submission("ann", 1, event_id="b"))
         topic = arena.topics.score_changes(arena.pods["pod-1"])
@@ -86,7 +86,7 @@ def test_what_was_before_is_not_told_and_nothing_is_left_out_after_a_stop(arena:
 
 
 async def end_of_season(arena: Arena, laurels: Laurels) -> tuple[list[Any], list[Any]]:
-    """What is told of a day that ends, once it is."""
+    """Wait until the end of a period is published; return the period ends and the rewards."""
     pod_id = arena.pods["pod-1"]
     ends = arena.topics.period_ends(pod_id)
 
@@ -121,20 +121,20 @@ def test_period_ends_and_rewards_are_published(arena: Arena) -> None:
                 ("u4", "u4", 1, {"coins": 100}),
                 ("u3", "u3", 2, {"coins": 100}),
             ]
-            assert await laurels._ledger.streams.unpublished_periods(10) == []
+            assert await laurels.ledger.streams.unpublished_periods(10) == []
 
     asyncio.run(run())
 
 
-def test_while_kafka_is_away_nothing_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At least once: what was sent and not noted is sent again, with the same id."""
+def test_message_with_uncertain_delivery_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least once: a message whose delivery is in doubt is sent again, with the same id."""
     arena = Arena(Stage("embedded", tmp_path))
 
     async def run() -> None:
         async with arena.running() as laurels:
             board = await arena.make_pod(laurels, "pod-1")
             topic = arena.topics.score_changes(arena.pods["pod-1"])
-            broker: Any = laurels._broker
+            broker: Any = laurels.broker
             send, calls = broker.send, 0
 
             async def sometimes(letters: Any) -> list[Undelivered | None]:
@@ -142,7 +142,7 @@ def test_while_kafka_is_away_nothing_is_left_out(tmp_path: Path, monkeypatch: py
                 calls += 1
                 answers: list[Undelivered | None] = await send(letters)
                 if calls <= 2 and len(answers) > 1:
-                    # The last one did not get there, or so it seems.
+                    # Report the last message as undelivered, although it was sent.
                     return [*answers[:-1], Undelivered("Who knows.")]
                 return answers
 
@@ -154,12 +154,12 @@ def test_while_kafka_is_away_nothing_is_left_out(tmp_path: Path, monkeypatch: py
             async def complete() -> bool:
                 return len({body["id"] for _, body in told(arena, topic)}) == 30 and calls > 1
 
-            await until(complete, "all of them")
+            await until(complete, "all events")
 
     asyncio.run(run())
 
 
-def test_a_pod_whose_topics_can_t_be_written_waits_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pod_with_unwritable_topic_does_not_delay_other_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher, "LAST_WAIT_S", 0.5)
     arena = Arena(Stage("embedded", tmp_path))
 
@@ -168,11 +168,11 @@ def test_a_pod_whose_topics_can_t_be_written_waits_alone(tmp_path: Path, monkeyp
             bad = await arena.make_pod(laurels, "pod-1")
             good = await arena.make_pod(laurels, "pod-2")
             topics = {shape: arena.topics.score_changes(arena.pods[shape]) for shape in ("pod-1", "pod-2")}
-            broker: Any = laurels._broker
+            broker: Any = laurels.broker
             send, closed = broker.send, True
 
             async def refuses(letters: Any) -> list[Undelivered | None]:
-                """One topic does not take them, whatever becomes of the others."""
+                """Refuse the messages of one topic, and send the others."""
                 written: list[Undelivered | None] = await send([each for each in letters if not shut(each.topic)])
                 answers = iter(written)
                 return [Undelivered("Not now.") if shut(each.topic) else next(answers) for each in letters]
@@ -189,23 +189,23 @@ def test_a_pod_whose_topics_can_t_be_written_waits_alone(tmp_path: Path, monkeyp
                 return {body["data"]["eventId"] for _, body in told(arena, topics[shape])}
 
             async def is_told(shape: str, *behind: str) -> bool:
-                """All of a pod's, while these pods are behind."""
-                cursors = await laurels._ledger.streams.begin_publishing()
+                """Return True if all events of a pod are published and exactly these pods are behind."""
+                cursors = await laurels.ledger.streams.begin_publishing()
                 return len(ids(shape)) == 30 and list(cursors.behind) == list(behind)
 
             await until(lambda: is_told("pod-2", arena.pods["pod-1"]), "the score changes of the other pod")
             closed = False
             await until(lambda: is_told("pod-1"), "the score changes of the first pod")
-            # Each came once: what was taken is not sent again.
+            # Delivered messages are not sent again.
             assert len(told(arena, topics["pod-2"])) == 30
 
     asyncio.run(run())
 
 
-def test_what_is_too_large_for_a_topic_is_told_without_its_metadata(tmp_path: Path) -> None:
+def test_message_too_large_for_its_topic_is_sent_without_metadata(tmp_path: Path) -> None:
     arena = Arena(Stage("embedded", tmp_path))
     if isinstance(arena.kafka, LibrdkafkaBroker):
-        pytest.skip("librdkafka's broker has no limits of topics")
+        pytest.skip("librdkafka's broker has no topic limits")
 
     async def run() -> None:
         async with arena.running() as laurels:
@@ -219,7 +219,7 @@ def test_what_is_too_large_for_a_topic_is_told_without_its_metadata(tmp_path: Pa
             async def complete() -> bool:
                 return len(told(arena, topic)) == 20
 
-            await until(complete, "all of them")
+            await until(complete, "all events")
             omitted = [body["data"]["eventId"] for _, body in told(arena, topic) if "metadataOmitted" in body["data"]]
             assert omitted == ["e7"]
 

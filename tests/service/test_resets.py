@@ -1,4 +1,4 @@
-"""Resets under load on several servers: by the clock and by hand, while everybody writes and reads."""
+"""Scheduled and manual resets on several servers, under concurrent writes and reads."""
 
 import random
 import threading
@@ -30,13 +30,16 @@ def deployment() -> Iterator[Deployment]:
 
 
 class Crowd:
-    """Writers and readers. A user is named after the minute of the event, so a mixture can be seen."""
+    """Concurrent writers and readers.
+
+    User ids contain the minute of the event, so that a mixture of periods is visible.
+    """
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.stopping = threading.Event()
         self.lock = threading.Lock()
-        # event id → windows that did not take it
+        # event id → windows for which the event was too late
         self.acknowledged: dict[str, list[str]] = {}
         self.problems: list[str] = []
         self.reads = 0
@@ -71,7 +74,7 @@ class Crowd:
                     self.acknowledged[result["eventId"]] = result["lateWindows"]
 
     def read(self, client: httpx.Client, rng: random.Random, number: int) -> None:
-        """The old period, then the new one, and never a mixture."""
+        """Read continuously: the old period, then the new one, never a mixture."""
         del rng, number
         last = 0
         while not self.stopping.is_set():
@@ -99,7 +102,7 @@ class Crowd:
             thread.join()
 
 
-def test_each_event_is_in_exactly_the_period_that_its_time_says(deployment: Deployment) -> None:
+def test_each_event_counts_in_exactly_the_period_of_its_timestamp(deployment: Deployment) -> None:
     with deployment.servers[0].client() as client:
         body = {
             "UUID": "rush",
@@ -124,7 +127,7 @@ def test_each_event_is_in_exactly_the_period_that_its_time_says(deployment: Depl
 
 
 def close_by_hand_until_a_minute_is_over(client: httpx.Client) -> int:
-    """A reset by hand every few seconds, until one by the clock is some seconds ago; gives how many there were."""
+    """Close the period every few seconds until some seconds after a scheduled reset; return the number of closes."""
     end = (int(time.time() + 6) // 60 + 1) * 60 + AFTER_THE_MINUTE_S
     closed = 0
     while time.time() < end:
@@ -168,7 +171,7 @@ def check(client: httpx.Client, crowd: Crowd) -> None:
             answer = client.get(BOARD + "/top", params={"period": period["period"], "limit": 1000}).json()
             assert {user["userId"]: user["score"] for user in answer["users"]} == expected, period
         late = [event_id for event_id, windows in crowd.acknowledged.items() if window in windows]
-        # None is lost, none is in two.
+        # No event is lost, and none is in two periods.
         assert set(counted.values()) <= {1}
         assert set(counted) | set(late) == set(events)
         assert len(late) < len(events) / 10

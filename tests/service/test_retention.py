@@ -1,4 +1,4 @@
-"""What is let go of, and what must not change when it goes."""
+"""Retention: what is deleted, and what must not change when it is."""
 
 import asyncio
 import json
@@ -14,12 +14,12 @@ from laurels.core.rewards import Between, Reward
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Window
 from laurels.errors import Conflict, Invalid, NotFound
-from laurels.ports import Recorded, Role
-from laurels.service.access import Caller
+from laurels.ports import RecordOutcome, Role
+from laurels.service.boards.access import Caller
 from laurels.service.laurels import Laurels
-from laurels.service.moderation import Chosen
-from laurels.service.reads import Selection
-from laurels.service.submit import Submission
+from laurels.service.moderation.moderation import EventFilter
+from laurels.service.read.reads import Selection
+from laurels.service.write.submissions import Submission
 from support.services import Stage, differences
 
 HOUR = 3_600 * SECOND_US
@@ -43,7 +43,7 @@ def held(laurels: Laurels, uuid: str) -> Board:
 
 async def everybody(laurels: Laurels, uuid: str) -> list[tuple[Any, ...]]:
     page = (await laurels.reads.top(held(laurels, uuid), Selection(window="all"), 0, 1000)).value
-    return [(place.rank, place.user_id, place.score, place.achieved_at) for place in page.places]
+    return [(place.rank, place.user_id, place.score, place.achieved_at) for place in page.entries]
 
 
 async def last_run(laurels: Laurels, job: str) -> Any:
@@ -51,8 +51,8 @@ async def last_run(laurels: Laurels, job: str) -> Any:
 
 
 @pytest.mark.parametrize("rule", Rule)
-def test_events_go_and_scores_stay(stage: Stage, rule: Rule) -> None:
-    """Before and after each run every score is what a board that keeps everything has."""
+def test_pruning_events_does_not_change_scores(stage: Stage, rule: Rule) -> None:
+    """After each run every score equals that of a board that keeps all events."""
     rng = random.Random(f"{rule}")
 
     async def run() -> None:
@@ -63,7 +63,7 @@ def test_events_go_and_scores_stay(stage: Stage, rule: Rule) -> None:
             removed = 0
             for day in range(12):
                 for number in range(40):
-                    # 0.1 + 0.2 is not 0.3: what is left of the events must be as exact as they were.
+                    # 0.1 + 0.2 is not 0.3 in floating point: sums that replace pruned events must be exact.
                     submission = Submission(
                         f"u{rng.randrange(9)}", rng.choice([0.1, 0.2, 0.3, -0.6, 7]), event_id=f"e{day}-{number}"
                     )
@@ -77,7 +77,7 @@ def test_events_go_and_scores_stay(stage: Stage, rule: Rule) -> None:
                 removed += (await last_run(laurels, "retention"))["events"]
                 assert await everybody(laurels, "prunes") == await everybody(laurels, "keeps")
                 assert await differences(laurels) == []
-            ledger = laurels._ledger
+            ledger = laurels.ledger
             left = await ledger.board_events(held(laurels, "prunes").id, after_seq=0, limit=1000, voided=True)
             assert removed + len(left) == 12 * 40
             assert len(left) <= 4 * 40
@@ -86,7 +86,7 @@ def test_events_go_and_scores_stay(stage: Stage, rule: Rule) -> None:
     asyncio.run(run())
 
 
-def test_a_repetition_is_known_as_long_as_it_was_promised_and_refused_after(stage: Stage) -> None:
+def test_duplicate_is_recognized_during_retention_and_refused_after_it(stage: Stage) -> None:
     async def run() -> None:
         async with stage.running() as laurels:
             await create(laurels, "prunes", rule=Rule.INCREMENT, keep_events_days=3)
@@ -97,7 +97,7 @@ def test_a_repetition_is_known_as_long_as_it_was_promised_and_refused_after(stag
             stage.clock.now += 3 * DAY
             await laurels.jobs.run_due()
             again = await laurels.submissions.submit(held(laurels, "prunes"), event)
-            assert (again.outcome, again.score) == (Recorded.DUPLICATE, 5)
+            assert (again.outcome, again.score) == (RecordOutcome.DUPLICATE, 5)
             stage.clock.now += HOUR * 2
             await laurels.jobs.run_due()
             assert (await last_run(laurels, "retention"))["events"] == 1
@@ -110,8 +110,8 @@ def test_a_repetition_is_known_as_long_as_it_was_promised_and_refused_after(stag
     asyncio.run(run())
 
 
-def test_a_board_that_begins_to_prune_later(stage: Stage) -> None:
-    """Its old events lie before those that were looked at for other boards."""
+def test_old_events_are_pruned_when_retention_is_enabled_later(stage: Stage) -> None:
+    """Its old events lie before those that retention has already processed for other boards."""
 
     async def run() -> None:
         async with stage.running() as laurels:
@@ -133,7 +133,7 @@ def test_a_board_that_begins_to_prune_later(stage: Stage) -> None:
     asyncio.run(run())
 
 
-def test_a_removed_user_whose_events_are_gone_starts_anew(stage: Stage) -> None:
+def test_removed_user_with_pruned_events_starts_from_zero(stage: Stage) -> None:
     async def run() -> None:
         async with stage.running() as laurels:
             await create(laurels, "prunes", rule=Rule.INCREMENT, keep_events_days=1)
@@ -149,7 +149,7 @@ def test_a_removed_user_whose_events_are_gone_starts_anew(stage: Stage) -> None:
     asyncio.run(run())
 
 
-def test_what_a_refreeze_replaced_stays_replaced_when_its_ranks_are_gone(stage: Stage) -> None:
+def test_withdrawn_reward_stays_withdrawn_after_its_ranks_are_pruned(stage: Stage) -> None:
     async def run() -> None:
         async with stage.running() as laurels:
             rewards = (Reward("cup", "gold", ranks=Between(1, 1)),)
@@ -161,7 +161,7 @@ def test_what_a_refreeze_replaced_stays_replaced_when_its_ranks_are_gone(stage: 
             await laurels.jobs.run_due()
             name = (await laurels.seasons.page(held(laurels, "b"), None, None, 100))[-1].name
             (old,) = await laurels.seasons.rewards_of_user([held(laurels, "b")], "cheat", None, 10)
-            await laurels.moderation.void(ADMIN, held(laurels, "b"), Chosen(match={"source": "cheat"}), None, None)
+            await laurels.moderation.void(ADMIN, held(laurels, "b"), EventFilter(match={"source": "cheat"}), None, None)
             stage.clock.now += DAY
             await laurels.seasons.refreeze(ADMIN, held(laurels, "b"), name, None, None)
             await laurels.jobs.run_due()
@@ -175,7 +175,7 @@ def test_what_a_refreeze_replaced_stays_replaced_when_its_ranks_are_gone(stage: 
                     await laurels.reads.top(held(laurels, "b"), first_edition, 0, 1)
                 except NotFound as error:
                     gone.append(error.code)
-                # Also between the end of the old ranks and that of the new ones.
+                # Also after the old ranks are pruned and before the new ones are.
                 assert await laurels.seasons.rewards_of_user([held(laurels, "b")], "cheat", None, 10) == []
                 assert await laurels.seasons.rewards_of_user([held(laurels, "b")], "ada", None, 10) != []
                 with pytest.raises(Conflict) as caught:
@@ -190,7 +190,7 @@ def test_what_a_refreeze_replaced_stays_replaced_when_its_ranks_are_gone(stage: 
     asyncio.run(run())
 
 
-def test_final_ranks_go_after_their_time_and_rewards_stay(stage: Stage) -> None:
+def test_final_ranks_are_pruned_and_rewards_are_kept(stage: Stage) -> None:
     async def run() -> None:
         async with stage.running() as laurels:
             rewards = (Reward("cup", "gold", ranks=Between(1, 1)),)
@@ -218,22 +218,22 @@ def test_final_ranks_go_after_their_time_and_rewards_stay(stage: Stage) -> None:
     asyncio.run(run())
 
 
-def test_the_number_of_an_event_is_given_once(stage: Stage) -> None:
-    """Also when all events were pruned: others know events by it, and a closed period by the last one before."""
+def test_event_sequence_numbers_are_not_reused_after_pruning(stage: Stage) -> None:
+    """Even after all events were pruned: other services know events by it, and a closed period by its last one."""
 
     async def run() -> None:
         async with stage.running() as laurels:
             await create(
                 laurels, "prunes", rule=Rule.INCREMENT, windows=(Window("daily"), ALL_TIME), keep_events_days=1
             )
-            streams = laurels._ledger.streams
+            streams = laurels.ledger.streams
             await streams.begin_publishing()
             seen: set[int] = set()
             for day in range(5):
                 for number in range(10):
                     submission = Submission("ada", 1, event_id=f"e{day}-{number}")
                     await laurels.submissions.submit(held(laurels, "prunes"), submission)
-                events = await laurels._ledger.board_events(
+                events = await laurels.ledger.board_events(
                     held(laurels, "prunes").id, after_seq=0, limit=1000, voided=True
                 )
                 numbers = {event.seq for event in events}
@@ -243,8 +243,8 @@ def test_the_number_of_an_event_is_given_once(stage: Stage) -> None:
                 seen |= numbers
                 stage.clock.now += 2 * DAY
                 await laurels.jobs.run_due()
-                # It goes on for ever.
+                # Every run prunes the events of its round.
                 assert (await last_run(laurels, "retention"))["events"] == 10
-            assert await laurels._ledger.count_events() == 0
+            assert await laurels.ledger.count_events() == 0
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Several servers on the same stores: exact under contention, in step with each other, steady when a store is gone."""
+"""Several servers on the same stores: exact under contention, consistent, and available when a store is down."""
 
 import json
 import random
@@ -43,7 +43,7 @@ def create(client: httpx.Client, uuid: str, **fields: Any) -> None:
 
 
 def are_told(servers: list[httpx.Client], read: Callable[[httpx.Client], object], wanted: object) -> None:
-    """Within a second, each of them."""
+    """Wait until each server returns the wanted value, at most one second per server."""
     for client in servers:
         until_equal(partial(read, client), wanted, 1)
 
@@ -60,7 +60,7 @@ def verify(server: RunningServer) -> dict[str, Any]:
     return last
 
 
-def test_thousands_of_concurrent_writes_on_a_few_users_are_exact(
+def test_thousands_of_concurrent_writes_to_a_few_users_are_exact(
     deployment: Deployment, clients: list[httpx.Client]
 ) -> None:
     seed = random.randrange(10**6)
@@ -78,7 +78,7 @@ def test_thousands_of_concurrent_writes_on_a_few_users_are_exact(
         models[uuid].submit(f"e{number}", user, score, at * 1_000_000)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
         calls.append((uuid, user, {"score": score, "eventId": f"e{number}", "timestamp": stamp}))
-    # Some arrive twice, at another server.
+    # Some events arrive twice, possibly at different servers.
     calls += rng.choices(calls, k=EVENTS // 10)
     rng.shuffle(calls)
 
@@ -95,7 +95,7 @@ def test_thousands_of_concurrent_writes_on_a_few_users_are_exact(
     assert verify(deployment.servers[1])["differences"] == 0
 
 
-def test_a_change_is_in_force_on_every_server_within_a_second(clients: list[httpx.Client]) -> None:
+def test_change_takes_effect_on_every_server_within_a_second(clients: list[httpx.Client]) -> None:
     first, *others = clients
     create(first, "changing", rule="best")
     are_told(others, lambda client: client.get("/api/v1/leaderboards/changing").status_code, 200)
@@ -115,8 +115,8 @@ def test_a_change_is_in_force_on_every_server_within_a_second(clients: list[http
     are_told(clients, answers, 401)
 
 
-def test_a_change_arrives_without_the_feed(deployment: Deployment, clients: list[httpx.Client]) -> None:
-    """A hint that was lost is missed for half a second at most."""
+def test_change_reaches_all_servers_without_the_feed(deployment: Deployment, clients: list[httpx.Client]) -> None:
+    """A lost hint delays a change by at most half a second."""
     stop = threading.Event()
 
     def cut() -> None:
@@ -134,7 +134,7 @@ def test_a_change_arrives_without_the_feed(deployment: Deployment, clients: list
         cutting.join()
 
 
-def test_without_redis_reads_come_from_the_ledger_and_say_so(
+def test_reads_without_redis_use_the_ledger_and_are_marked_degraded(
     deployment: Deployment, clients: list[httpx.Client]
 ) -> None:
     client = clients[0]
@@ -191,7 +191,7 @@ def test_without_redis_reads_come_from_the_ledger_and_say_so(
         assert verify(server)["differences"] == 0
 
 
-def test_without_postgres_reads_go_on_and_writes_are_refused(
+def test_reads_work_and_writes_are_refused_without_postgres(
     deployment: Deployment, clients: list[httpx.Client]
 ) -> None:
     client = clients[3]
@@ -202,7 +202,7 @@ def test_without_postgres_reads_go_on_and_writes_are_refused(
     assert client.patch("/api/v1/leaderboards/over", json={"status": "ENDED"}).status_code == 200
     deployment.postgres.kill()
     try:
-        # A write on a connection that did not yet know may have been stored, and is told so.
+        # A write on a connection that was still open may have been stored, and its error code says so.
         first = client.put(board + "/users/ada", json={"score": 6, "eventId": "r2"})
         assert (first.status_code, first.json()["code"] in {"ledger_unavailable", "write_timeout"}) == (503, True)
         refused = client.put(board + "/users/ada", json={"score": 6, "eventId": "r2"})
@@ -220,11 +220,11 @@ def test_without_postgres_reads_go_on_and_writes_are_refused(
         deployment.postgres.start()
     until_equal(lambda: client.put(board + "/users/ada", json={"score": 6, "eventId": "r2"}).status_code, 200)
     assert client.get(board + "/top").json()["users"][0]["score"] == 6
-    # Each server finds it again by itself.
+    # Each server reconnects without help.
     until_equal(lambda: {each.get("/readyz").json()["status"] for each in clients}, {"ready"}, 10)
 
 
-def test_a_lost_ranking_is_built_once(deployment: Deployment, clients: list[httpx.Client]) -> None:
+def test_lost_ranking_is_rebuilt_only_once(deployment: Deployment, clients: list[httpx.Client]) -> None:
     create(clients[0], "lost", rule="best")
     board = "/api/v1/leaderboards/lost"
     scores = [{"userId": f"u{number}", "score": number} for number in range(9000)]
@@ -250,7 +250,7 @@ def test_a_lost_ranking_is_built_once(deployment: Deployment, clients: list[http
     assert builds() - before == rankings
 
 
-def test_rebuild_tells_what_differed(deployment: Deployment, clients: list[httpx.Client]) -> None:
+def test_rebuild_reports_the_users_that_differed(deployment: Deployment, clients: list[httpx.Client]) -> None:
     create(clients[0], "broken", rule="best")
     board = "/api/v1/leaderboards/broken"
     clients[0].post(board + "/scores", json={"scores": [{"userId": f"u{n}", "score": n} for n in range(10)]})
@@ -272,7 +272,9 @@ def test_rebuild_tells_what_differed(deployment: Deployment, clients: list[httpx
     assert verify(server)["differences"] == 0
 
 
-def test_verify_and_rebuild_work_while_scores_come_in(deployment: Deployment, clients: list[httpx.Client]) -> None:
+def test_verify_and_rebuild_find_no_differences_during_writes(
+    deployment: Deployment, clients: list[httpx.Client]
+) -> None:
     create(clients[0], "busy", rule="increment", capacity=50)
     are_told(clients, lambda client: client.get("/api/v1/leaderboards/busy").status_code, 200)
     stop = threading.Event()
@@ -302,7 +304,7 @@ def test_verify_and_rebuild_work_while_scores_come_in(deployment: Deployment, cl
     assert verify(server)["differences"] == 0
 
 
-def test_a_server_that_starts_without_postgres_answers_and_waits(deployment: Deployment) -> None:
+def test_server_started_without_postgres_answers_503_until_it_returns(deployment: Deployment) -> None:
     server = RunningServer(deployment.folder / "early", **deployment.settings)
     deployment.postgres.kill()
     try:
@@ -318,7 +320,7 @@ def test_a_server_that_starts_without_postgres_answers_and_waits(deployment: Dep
             ):
                 assert (answer.status_code, answer.json()["code"]) == (503, "starting")
                 assert answer.headers["Retry-After"] == "1"
-            # It stops when it is asked to, and that is no failure.
+            # It stops on request, with exit code 0.
             assert server.terminate() == 0
             server.start(wait=False)
             until_equal(lambda: is_alive_at(client), True)
@@ -335,7 +337,9 @@ def is_alive_at(client: httpx.Client) -> bool:
         return False
 
 
-def test_without_both_stores_a_server_is_not_ready(deployment: Deployment, clients: list[httpx.Client]) -> None:
+def test_server_without_postgres_and_with_empty_redis_is_not_ready(
+    deployment: Deployment, clients: list[httpx.Client]
+) -> None:
     """An empty Redis can't answer without PostgreSQL."""
     client = clients[0]
     deployment.postgres.kill()
@@ -352,18 +356,18 @@ def test_without_both_stores_a_server_is_not_ready(deployment: Deployment, clien
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_what_can_never_work_ends_the_program(deployment: Deployment, workers: str) -> None:
+def test_unusable_spool_or_ledger_url_ends_the_server(deployment: Deployment, workers: str) -> None:
     (deployment.folder / "file").write_text("")
     settings = deployment.settings | {"workers": workers, "port": str(free_port())}
     bad = laurels("serve", data_dir=deployment.folder / "bad", **settings, spool=str(deployment.folder / "file"))
-    assert (bad.returncode, "can't be the spool" in bad.stderr) == (5, True), bad.stderr
+    assert (bad.returncode, "can't be used as the spool" in bad.stderr) == (5, True), bad.stderr
     wrong = laurels(
         "serve", data_dir=deployment.folder / "bad", **(settings | {"ledger": "postgresql://x@127.0.0.1:y/z"})
     )
-    assert (wrong.returncode, "PostgreSQL can't be used like this" in wrong.stderr) == (2, True), wrong.stderr
+    assert (wrong.returncode, "PostgreSQL can't be used with LAURELS_LEDGER" in wrong.stderr) == (2, True), wrong.stderr
 
 
-def test_the_default_admin_key_and_address_are_checked_first(deployment: Deployment) -> None:
+def test_memory_index_with_a_postgres_ledger_is_refused_at_startup(deployment: Deployment) -> None:
     settings = deployment.settings | {"workers": "2", "port": str(free_port())}
     bad = laurels("serve", data_dir=deployment.folder / "bad", **(settings | {"index": "memory://"}))
     assert bad.returncode == 2

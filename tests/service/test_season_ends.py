@@ -1,4 +1,4 @@
-"""Ends that come at odd times: after a downtime, ahead of the clock, by hand and again; and repetitions after them."""
+"""Ends of periods and boards: after downtime, ahead of the clock, manual and repeated; and duplicates afterwards."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,9 +10,9 @@ from laurels.core.rewards import Between, Reward
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Window
 from laurels.errors import Conflict
-from laurels.ports import Recorded
+from laurels.ports import RecordOutcome
 from laurels.service.laurels import Laurels
-from laurels.service.submit import Accepted, Submission
+from laurels.service.write.submissions import Accepted, Submission
 from support.people import ADMIN, DAILY, HOUR, held, play, submit
 from support.seasons import create, top
 from support.services import Stage, differences
@@ -20,8 +20,8 @@ from support.services import Stage, differences
 DAY = 24 * HOUR
 
 
-def test_a_long_downtime_and_a_longer_grace_time_leave_no_gap(stage: Stage) -> None:
-    """More periods were missed than are made up for at once, and all of them still take late scores."""
+def test_long_downtime_with_long_grace_time_leaves_no_gap_between_periods(stage: Stage) -> None:
+    """More periods were missed than are created at once, and all of them still accept late scores."""
 
     async def work(laurels: Laurels) -> None:
         often = Window("often", cron="*/5 * * * *")
@@ -29,7 +29,7 @@ def test_a_long_downtime_and_a_longer_grace_time_leave_no_gap(stage: Stage) -> N
         await submit(laurels, ("ada", 1))
         down_at = stage.clock.now
         stage.clock.now += 18 * HOUR
-        # A write is the first to notice.
+        # A write is the first to notice the missing periods.
         await submit(laurels, ("ada", 2))
         await laurels.jobs.run_due()
         await submit(laurels, ("ada", 4), at=down_at + 9 * HOUR)
@@ -39,7 +39,7 @@ def test_a_long_downtime_and_a_longer_grace_time_leave_no_gap(stage: Stage) -> N
         assert await top(laurels) == [(1, "ada", 2)]
         name = next(p.name for p in periods if p.contains(down_at + 9 * HOUR))
         assert await top(laurels, period=name) == [(1, "ada", 4)]
-        # After a downtime that is longer than the grace time only what can still be scored in is made.
+        # After downtime longer than the grace time, only periods that still accept scores are created.
         stage.clock.now += 30 * DAY
         await submit(laurels, ("ada", 8))
         assert await top(laurels) == [(1, "ada", 8)]
@@ -52,8 +52,8 @@ def test_a_long_downtime_and_a_longer_grace_time_leave_no_gap(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("how", [Status.ENDED, Status.ARCHIVED])
-def test_a_board_ends_after_the_last_score_that_it_took(stage: Stage, how: Status) -> None:
-    """Scores may be ahead of the clock: they were acknowledged, and count, also in the next period."""
+def test_board_ends_after_its_last_accepted_score(stage: Stage, how: Status) -> None:
+    """Acknowledged scores that are ahead of the clock count, even in the next period."""
 
     async def work(laurels: Laurels) -> None:
         rewards = (Reward("first", "cup", ranks=Between(1, 1)),)
@@ -66,7 +66,7 @@ def test_a_board_ends_after_the_last_score_that_it_took(stage: Stage, how: Statu
         await submit(laurels, ("ada", 1))
         ahead = today.end + 100 * SECOND_US
         await submit(laurels, ("bob", 2), at=ahead)
-        # As a client does that sends all that it knows.
+        # Like a client that sends back all fields.
         ended = await laurels.boards.change(held(laurels), {"windows": held(laurels).windows}, how)
         assert ended.ended_at == ahead + 1
         stage.clock.now = ahead + 2
@@ -88,7 +88,7 @@ def test_a_board_ends_after_the_last_score_that_it_took(stage: Stage, how: Statu
     play(stage, work)
 
 
-def test_an_end_that_leaves_out_scores_is_refused(stage: Stage) -> None:
+def test_end_time_before_accepted_scores_is_refused(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, rule=Rule.INCREMENT)
         await submit(laurels, ("ada", 1), at=stage.clock.now - HOUR)
@@ -97,7 +97,7 @@ def test_an_end_that_leaves_out_scores_is_refused(stage: Stage) -> None:
             with pytest.raises(Conflict) as caught:
                 await laurels.boards.change(held(laurels), {"end_at": end})
             assert (caught.value.code, caught.value.field) == ("end_before_scores", "endTime")
-            # Whatever else is asked for with it.
+            # Also together with other changes.
             for status, fields in ((Status.ENDED, {}), (None, {"windows": (DAILY, ALL_TIME, Window("weekly"))})):
                 with pytest.raises(Conflict) as caught:
                     await laurels.boards.change(held(laurels), {"end_at": end, **fields}, status)
@@ -108,15 +108,15 @@ def test_an_end_that_leaves_out_scores_is_refused(stage: Stage) -> None:
     play(stage, work)
 
 
-def test_a_period_is_closed_extended_and_closed_again(stage: Stage) -> None:
+def test_period_can_be_closed_extended_and_closed_again(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
-        # A name with dots, and one that ends like a counted one.
+        # The name contains dots and ends like that of a numbered period.
         season = Window("season.1.5", cron="0 0 1 1 *")
         await create(laurels, rule=Rule.INCREMENT, windows=(season,))
         first = held(laurels).current_period(season.name, stage.clock.now)
         assert first is not None
         assert first.end is not None
-        # It ends after the last score, which leaves the time to think again.
+        # The period ends after its last score, so there is time to extend it.
         await submit(laurels, ("bob", 1), at=stage.clock.now + 100 * SECOND_US)
         closed = await laurels.seasons.close_now(held(laurels), first.name)
         assert closed.end == stage.clock.now + 100 * SECOND_US + 1
@@ -146,7 +146,7 @@ def test_a_period_is_closed_extended_and_closed_again(stage: Stage) -> None:
     play(stage, work)
 
 
-def test_a_repetition_is_known_whatever_became_of_its_board(stage: Stage) -> None:
+def test_duplicate_is_recognized_after_its_board_changed_or_ended(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, rule=Rule.INCREMENT, grace_s=0)
         first = Submission("ada", 5, event_id="e1")
@@ -168,11 +168,11 @@ def test_a_repetition_is_known_whatever_became_of_its_board(stage: Stage) -> Non
             board = held(laurels)
             for each in (first, timed):
                 answer = await laurels.submissions.submit(board, each)
-                assert answer.outcome is Recorded.DUPLICATE, each
+                assert answer.outcome is RecordOutcome.DUPLICATE, each
             with pytest.raises(Conflict) as caught:
                 await laurels.submissions.submit(board, other)
             assert caught.value.code == "event_conflict"
-            # In a batch each for itself, and the rest is refused as before.
+            # In a batch, duplicates are recognized, and the other events are refused as before.
             results = await laurels.submissions.submit_many(board, [first, new, timed])
             assert [isinstance(each, Accepted) for each in (results[0], results[2])] == [True, True]
             if board.status_at(stage.clock.now) is not Status.ACTIVE:
@@ -182,6 +182,6 @@ def test_a_repetition_is_known_whatever_became_of_its_board(stage: Stage) -> Non
                         await laurels.submissions.submit_many(board, only)
                     assert caught.value.code in {"board_ended", "board_archived"}
             new = Submission("ada", 1, event_id=f"new-{stage.clock.now}")
-        assert await laurels._ledger.count_events(held(laurels).id) == 4
+        assert await laurels.ledger.count_events(held(laurels).id) == 4
 
     play(stage, work)

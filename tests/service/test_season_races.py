@@ -1,4 +1,4 @@
-"""What goes wrong at the worst moment: clocks apart, stale servers, somebody else who was quicker, a board gone bad."""
+"""Races in seasons: clock skew, stale servers, concurrent changes, and a board that always fails."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Window
 from laurels.errors import Conflict, Invalid, NotFound, Unavailable
 from laurels.ports import Event, Role
-from laurels.service import boards as boards_module
-from laurels.service.access import Caller
+from laurels.service.boards import boards as boards_module
+from laurels.service.boards.access import Caller
 from laurels.service.laurels import Laurels
-from laurels.service.reads import Selection
-from laurels.service.submit import Submission
+from laurels.service.read.reads import Selection
+from laurels.service.write.submissions import Submission
 from support.services import Stage, differences
 from support.waiting import until_so
 
@@ -56,7 +56,7 @@ async def submit(laurels: Laurels, user: str, score: float, uuid: str = "b", **f
 
 async def top(laurels: Laurels, uuid: str = "b", **selection: Any) -> list[tuple[str, float]]:
     page = (await laurels.reads.top(held(laurels, uuid), Selection(**selection), 0, 100)).value
-    return [(place.user_id, place.score) for place in page.places]
+    return [(place.user_id, place.score) for place in page.entries]
 
 
 def run(stage: Stage, work: Callable[[Laurels], Any], **settings: Any) -> None:
@@ -73,8 +73,8 @@ def current(laurels: Laurels, stage: Stage, uuid: str = "b") -> str:
     return period.name
 
 
-def test_a_day_that_is_closed_by_hand_again_and_again(stage: Stage) -> None:
-    """Also on the last day of a board, when no other day follows."""
+def test_day_closed_manually_several_times_has_distinct_periods(stage: Stage) -> None:
+    """Also on the last day of a board, which no other day follows."""
 
     async def work(laurels: Laurels) -> None:
         await create(laurels, end_at=stage.clock.now + 10 * HOUR)
@@ -90,7 +90,7 @@ def test_a_day_that_is_closed_by_hand_again_and_again(stage: Stage) -> None:
         for number, name in enumerate(names):
             assert await top(laurels, period=name) == [("ada", 10**number)]
         assert [name.partition(".")[2] for name in names] == ["", "2", "3", "4"]
-        # The resets of the calendar stay where they are.
+        # Scheduled resets do not move.
         last = held(laurels).period_named(current(laurels, stage))
         assert last is not None
         assert last.end == (stage.clock.now // DAY + 1) * DAY
@@ -105,7 +105,7 @@ def test_a_day_that_is_closed_by_hand_again_and_again(stage: Stage) -> None:
     run(stage, work)
 
 
-def test_a_board_that_can_not_be_seen_to_keeps_no_other_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_board_does_not_delay_other_boards(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(laurels: Laurels) -> None:
         for uuid in ("bad", "worse", "good"):
             await create(laurels, uuid)
@@ -118,17 +118,17 @@ def test_a_board_that_can_not_be_seen_to_keeps_no_other_waiting(stage: Stage, mo
                 raise OverflowError("no calendar goes that far")
             return real(board, now)
 
-        # What one board's row breaks looks like a ledger that can't be used; the others are seen to all the same.
-        update = laurels._ledger.update_board
+        # A fault in one board's row looks like an unavailable ledger; the job still handles the other boards.
+        update = laurels.ledger.update_board
 
         async def refuses(wanted: Any, *rest: Any) -> Board:
             if wanted.board.uuid == "worse":
                 raise Unavailable("ledger_unavailable", "UNIQUE constraint failed")
             return await update(wanted, *rest)
 
-        laurels._ledger.update_board = refuses  # type: ignore[method-assign,assignment]
+        laurels.ledger.update_board = refuses  # type: ignore[method-assign,assignment]
         monkeypatch.setattr(boards_module, "missing_spans", fails)
-        monkeypatch.setattr("laurels.service.chores.missing_spans", fails)
+        monkeypatch.setattr("laurels.service.jobs.definitions.missing_spans", fails)
         stage.clock.now += DAY
         answers = await asyncio.gather(
             submit(laurels, "bob", 1, "bad"), submit(laurels, "bob", 1, "good"), return_exceptions=True
@@ -144,34 +144,34 @@ def test_a_board_that_can_not_be_seen_to_keeps_no_other_waiting(stage: Stage, mo
     run(stage, work)
 
 
-def test_a_close_while_another_servers_clock_is_ahead(shared: Stage) -> None:
-    """An event that was stamped by a clock three seconds ahead lies beyond a close that is two seconds ahead."""
+def test_close_includes_events_of_a_server_whose_clock_is_ahead(shared: Stage) -> None:
+    """An event stamped by a clock three seconds ahead is later than a close two seconds ahead."""
 
     async def work(laurels: Laurels) -> None:
         await create(laurels)
         name = current(laurels, shared)
         event = Event(
-            held(laurels), "ahead", "ada", 5, shared.clock.now + 3 * SECOND_US, True, shared.clock.now + 3 * SECOND_US
+            held(laurels), "ahead", "ada", 5.0, shared.clock.now + 3 * SECOND_US, True, shared.clock.now + 3 * SECOND_US
         )
-        await laurels._ledger.record([event])
+        await laurels.ledger.record([event])
         closed = await laurels.seasons.close_now(held(laurels), name)
         assert closed.end == event.at + 1
-        assert [each async for each in laurels._ledger.refold(held(laurels))] != []
+        assert [each async for each in laurels.ledger.refold(held(laurels))] != []
         shared.clock.now += 10 * SECOND_US
-        await laurels._healer.pass_once()
+        await laurels.repairer.run_pass()
         assert await top(laurels, period=name) == [("ada", 5)]
 
     run(shared, work)
 
 
 @pytest.mark.parametrize("change", ["close", "join"])
-def test_a_change_that_comes_too_late_for_its_own_time_is_made_for_a_later_one(stage: Stage, change: str) -> None:
-    """Events that came meanwhile were not ahead of any clock, and lie beyond the instant that was chosen."""
+def test_change_overtaken_by_events_takes_effect_at_a_later_instant(stage: Stage, change: str) -> None:
+    """Events that arrived meanwhile are later than the chosen instant, although no clock was ahead."""
 
     async def work(laurels: Laurels) -> None:
         await create(laurels)
         name = current(laurels, stage)
-        ledger = laurels._ledger
+        ledger = laurels.ledger
         update = ledger.update_board
         late = [True]
 
@@ -181,7 +181,7 @@ def test_a_change_that_comes_too_late_for_its_own_time_is_made_for_a_later_one(s
                 stage.clock.now = wanted.free_from + SECOND_US
                 await submit(laurels, "ada", 1)
                 if stage.kind == "shared":
-                    # There the ledger's own clock is what counts, and that is the real one.
+                    # PostgreSQL checks against its own clock, which is the real one.
                     wanted = replace(wanted, free_from=1)
             return await update(wanted, *rest)
 
@@ -203,12 +203,12 @@ def test_a_change_that_comes_too_late_for_its_own_time_is_made_for_a_later_one(s
     run(stage, work)
 
 
-def test_extending_what_another_server_closed(shared: Stage) -> None:
+def test_extending_a_period_that_another_server_closed_is_refused(shared: Stage) -> None:
     async def play() -> None:
         async with shared.running() as first, shared.running() as late:
             await create(first)
             await late.boards.reload()
-            late._registry._reloads = []
+            late.registry.reloads = []
             name = current(late, shared)
             stale = held(late)
             end = stale.period_named(name).end  # type: ignore[union-attr]
@@ -216,7 +216,7 @@ def test_extending_what_another_server_closed(shared: Stage) -> None:
             closed = await first.seasons.close_now(held(first), name)
             assert closed.end is not None
             await submit(first, "ada", 1, at=closed.end)
-            # By what it knows this would be fine; as it is, another period ends before that.
+            # This would be valid for the stale board, but another period now ends before that.
             with pytest.raises(Invalid):
                 await late.seasons.extend(stale, name, end + HOUR)
             with pytest.raises(Conflict) as caught:
@@ -229,7 +229,7 @@ def test_extending_what_another_server_closed(shared: Stage) -> None:
     asyncio.run(play())
 
 
-def test_two_windows_that_are_added_at_the_same_time(stage: Stage) -> None:
+def test_second_of_two_concurrent_window_additions_is_refused(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         board = await create(laurels)
         await submit(laurels, "ada", 1)
@@ -245,18 +245,18 @@ def test_two_windows_that_are_added_at_the_same_time(stage: Stage) -> None:
     run(stage, work)
 
 
-def test_who_sleeps_through_a_freeze_writes_nothing_into_it(shared: Stage) -> None:
-    """It wakes when the rows are half swept, and would number what is left."""
+def test_server_resuming_after_a_freeze_writes_nothing_into_it(shared: Stage) -> None:
+    """It resumes when some rows are already swept, and would rank only the rest."""
 
     async def play() -> None:
         async with shared.running(jobs_lease_ms=1) as quick, shared.running(jobs_lease_ms=1) as slow:
             rewards = (Reward("few", 1, scores=Between(None, 5)),)
             await create(quick, rule=Rule.BEST, rewards=rewards, grace_s=0)
             await slow.boards.reload()
-            slow._registry._reloads = []
+            slow.registry.reloads = []
             await quick.submissions.submit_many(held(quick), [Submission(f"u{n:02}", n) for n in range(30)])
             day = current(quick, shared)
-            seasons = slow._ledger.seasons
+            seasons = slow.ledger.periods
             last_place = seasons.last_place
 
             async def asleep(period_id: int) -> int:
@@ -264,8 +264,8 @@ def test_who_sleeps_through_a_freeze_writes_nothing_into_it(shared: Stage) -> No
                 await quick.boards.reload()
                 period = held(quick).period_named(day)
                 assert period is not None
-                assert await quick._freezer.freeze(held(quick), period) == 30
-                await quick._ledger.seasons.sweep(period_id, 10)
+                assert await quick.freezer.freeze(held(quick), period) == 30
+                await quick.ledger.periods.sweep(period_id, 10)
                 return done
 
             seasons.last_place = asleep  # type: ignore[method-assign]
@@ -280,16 +280,16 @@ def test_who_sleeps_through_a_freeze_writes_nothing_into_it(shared: Stage) -> No
 
 
 @pytest.mark.parametrize("how", ["ended", "archived"])
-def test_a_server_that_has_not_heard_of_the_end_takes_nothing_more(shared: Stage, how: str) -> None:
+def test_server_unaware_of_the_end_of_a_board_refuses_scores(shared: Stage, how: str) -> None:
     async def play() -> None:
         async with shared.running() as first, shared.running() as late:
             await create(first)
             await late.boards.reload()
-            late._registry._reloads = []
+            late.registry.reloads = []
             await submit(first, "ada", 1)
             stale = held(late)
             await first.boards.change(held(first), {}, Status.ENDED if how == "ended" else Status.ARCHIVED)
-            # It ends after the score of this very moment.
+            # The board ends just after the score of this instant.
             shared.clock.now += 1
             with pytest.raises(Conflict) as caught:
                 await late.submissions.submit(stale, Submission("bob", 9))
@@ -300,8 +300,8 @@ def test_a_server_that_has_not_heard_of_the_end_takes_nothing_more(shared: Stage
     asyncio.run(play())
 
 
-def test_an_archived_board_keeps_what_it_had(stage: Stage) -> None:
-    """What was over has its final ranks and rewards; what was cut short has final ranks."""
+def test_archived_board_keeps_final_ranks_and_earned_rewards(stage: Stage) -> None:
+    """Periods that had ended have final ranks and rewards; periods that were cut short have only final ranks."""
 
     async def work(laurels: Laurels) -> None:
         rewards = (Reward("cup", 1, ranks=Between(1, 1), windows=("daily",)),)
@@ -325,23 +325,23 @@ def test_an_archived_board_keeps_what_it_had(stage: Stage) -> None:
     run(stage, work)
 
 
-def test_a_removed_user_does_not_come_back_by_way_of_the_buffer(stage: Stage) -> None:
+def test_buffer_flush_does_not_bring_back_a_removed_user(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         board = await create(laurels, rule=Rule.BEST, capacity=3, flush_ms=60_000, windows=(ALL_TIME,))
         await submit(laurels, "cheat", 9999)
-        await laurels._follower.buffers.flush()
+        await laurels.updater.buffers.flush()
         assert await top(laurels) == [("cheat", 9999)]
         await laurels.submissions.remove_user(ADMIN, board, "cheat", None)
         await laurels.submissions.submit_many(held(laurels), [Submission(f"u{n:02}", 100 + n) for n in range(40)])
         await submit(laurels, "cheat", 1)
-        await laurels._follower.buffers.flush()
+        await laurels.updater.buffers.flush()
         assert await top(laurels) == [("u39", 139), ("u38", 138), ("u37", 137)]
         assert await differences(laurels) == []
 
     run(stage, work, repair_interval_ms=600_000)
 
 
-def test_a_grace_time_that_is_lengthened_in_time(stage: Stage) -> None:
+def test_freeze_waits_when_the_grace_time_was_lengthened(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels)
         await submit(laurels, "ada", 1)
@@ -351,7 +351,7 @@ def test_a_grace_time_that_is_lengthened_in_time(stage: Stage) -> None:
         board, period = held(laurels), held(laurels).period_named(day)
         assert period is not None
         await laurels.boards.change(board, {"grace_s": 3600})
-        freezer = laurels._freezer
+        freezer = laurels.freezer
         assert await freezer.freeze(board, period) is None
         await submit(laurels, "ada", 1, at=end - 1)
         assert await top(laurels, period=day) == [("ada", 2)]
@@ -359,7 +359,7 @@ def test_a_grace_time_that_is_lengthened_in_time(stage: Stage) -> None:
     run(stage, work)
 
 
-def test_pruned_events_can_not_come_back_though_more_is_kept_now(stage: Stage) -> None:
+def test_pruned_event_is_refused_after_retention_is_lengthened(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, keep_events_days=1, windows=(ALL_TIME,))
         event = Submission("ada", 5, at=stage.clock.now, event_id="once")
@@ -376,7 +376,7 @@ def test_pruned_events_can_not_come_back_though_more_is_kept_now(stage: Stage) -
     run(stage, work)
 
 
-def test_a_period_is_pruned_before_the_first_of_its_ranks_goes(stage: Stage) -> None:
+def test_partly_pruned_period_is_reported_as_pruned(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, keep_periods_days=5)
         await laurels.submissions.submit_many(held(laurels), [Submission(f"u{n}", n) for n in range(30)])
@@ -386,8 +386,8 @@ def test_a_period_is_pruned_before_the_first_of_its_ranks_goes(stage: Stage) -> 
             await laurels.jobs.run_due()
         assert len(await top(laurels, period=day)) == 30
         period = await laurels.seasons.period(held(laurels), None, day)
-        assert await laurels._ledger.seasons.prune_finals(period.id, 10) == 10
-        # Nobody has told this server.
+        assert await laurels.ledger.periods.prune_finals(period.id, 10) == 10
+        # This server has not learned of it yet.
         board, chosen, reads = held(laurels), Selection(period=day), laurels.reads
         for read in (
             reads.top(board, chosen, 0, 100),
@@ -399,14 +399,14 @@ def test_a_period_is_pruned_before_the_first_of_its_ranks_goes(stage: Stage) -> 
             with pytest.raises(NotFound) as caught:
                 await read
             assert caught.value.code == "period_pruned"
-        # What is left of it goes with the next run.
-        left = await laurels._ledger.seasons.prunable_periods(board.id, 0)
+        # The next run prunes the rest.
+        left = await laurels.ledger.periods.prunable_periods(board.id, 0)
         assert [each.name for each in left] == [day]
 
     run(stage, work)
 
 
-def test_nothing_of_past_periods_stays_in_memory(shared: Stage) -> None:
+def test_past_periods_do_not_stay_in_memory(shared: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, windows=(Window("hour", cron="0 * * * *"),), flush_ms=1)
         for _ in range(12):
@@ -416,17 +416,17 @@ def test_nothing_of_past_periods_stays_in_memory(shared: Stage) -> None:
             shared.clock.now = stage_now + HOUR
             await laurels.jobs.run_due()
         live = sum(len(board.periods) for board in laurels.boards.all())
-        index: Any = laurels._index
-        # What is just being let go of may be asked for once more.
-        assert len(index._keys) <= live + 3
-        await until_so(lambda: laurels._follower.buffers._flushing == {}, "the last flush")
-        assert len(laurels._healer._mending) <= live
+        index: Any = laurels.index
+        # A read may still ask for a ranking that is being dropped.
+        assert index.known_periods <= live + 3
+        await until_so(lambda: not laurels.updater.buffers.is_flushing, "the last flush")
+        assert laurels.repairer.running_repairs <= live
 
     run(shared, work, repair_interval_ms=100)
 
 
-def test_a_window_of_minutes_after_a_week_without_a_server(stage: Stage) -> None:
-    """What nobody could score in is not made up for, one by one."""
+def test_missed_minute_periods_are_not_created_after_a_week_of_downtime(stage: Stage) -> None:
+    """Periods that can no longer get scores are not created afterwards."""
 
     async def play() -> None:
         async with stage.running() as laurels:

@@ -1,4 +1,4 @@
-"""The life of a period, on both kinds of stores: late scores, the freeze, past periods, rewards, resets by hand."""
+"""The life of a period in embedded and shared mode: late scores, freeze, past periods, rewards, manual resets."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from laurels.core.rewards import Between, Reward
 from laurels.core.scores import RankState, Rule
 from laurels.core.windows import ALL_TIME, Window
 from laurels.errors import Conflict, Invalid, NotFound
-from laurels.ports import Recorded, Role
-from laurels.service.access import Caller
+from laurels.ports import RecordOutcome, Role
+from laurels.service.boards.access import Caller
 from laurels.service.laurels import Laurels
-from laurels.service.reads import Selection
-from laurels.service.submit import Submission
+from laurels.service.read.reads import Selection
+from laurels.service.write.submissions import Submission
 from support.people import ADMIN, DAILY, HOUR, held, play, submit, until_prepared
 from support.seasons import create, pass_days, top
 from support.services import Stage, differences
@@ -23,7 +23,7 @@ from support.services import Stage, differences
 DAY = 24 * HOUR
 
 
-def test_late_scores_are_taken_until_the_freeze_and_then_only_by_other_windows(stage: Stage) -> None:
+def test_late_scores_count_until_the_freeze_then_only_in_other_windows(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, rule=Rule.INCREMENT, grace_s=600)
         await create(laurels, "only-daily", rule=Rule.INCREMENT, grace_s=600, windows=(DAILY,))
@@ -41,7 +41,7 @@ def test_late_scores_are_taken_until_the_freeze_and_then_only_by_other_windows(s
         assert await top(laurels) == [(1, "ada", 100)]
         stage.clock.now = before.end + 600 * SECOND_US
         await laurels.jobs.run_due()
-        # Frozen: the window refuses it and says so, and the other one counts it.
+        # Frozen: `daily` reports the score as late, and `all` counts it.
         late = Submission("ada", 1000, at=before.end - 1, event_id="too-late")
         answer = await laurels.submissions.submit(held(laurels), late)
         assert (answer.late, [each.period.name for each in answer.counted]) == (("daily",), ["all"])
@@ -50,10 +50,10 @@ def test_late_scores_are_taken_until_the_freeze_and_then_only_by_other_windows(s
             await laurels.submissions.submit(held(laurels, "only-daily"), late)
         assert caught.value.code == "period_closed"
         assert await top(laurels, period=before.name) == [(1, "ada", 11)]
-        # What was counted is known, though its period is final; and what is another is not the same.
+        # A duplicate is recognized although its period is final; a different event with that id is a conflict.
         again = Submission("ada", 10, at=before.end - 1, event_id="late")
         answer = await laurels.submissions.submit(held(laurels, "only-daily"), again)
-        assert (answer.outcome, answer.rank_state) == (Recorded.DUPLICATE, RankState.PERIOD_OVER)
+        assert (answer.outcome, answer.rank_state) == (RecordOutcome.DUPLICATE, RankState.PERIOD_OVER)
         other = Submission("ada", 11, at=before.end - 1, event_id="late")
         with pytest.raises(Conflict) as caught:
             await laurels.submissions.submit(held(laurels, "only-daily"), other)
@@ -65,7 +65,7 @@ def test_late_scores_are_taken_until_the_freeze_and_then_only_by_other_windows(s
 
 @pytest.mark.parametrize("ties", Ties)
 @pytest.mark.parametrize("order", Order)
-def test_final_ranks_answer_everything_as_the_index_did(stage: Stage, order: Order, ties: Ties) -> None:
+def test_final_ranks_answer_every_read_like_the_live_index(stage: Stage, order: Order, ties: Ties) -> None:
     users = [f"u{number:02}" for number in range(40)]
 
     async def everything(laurels: Laurels, name: str) -> list[Any]:
@@ -107,7 +107,7 @@ def test_final_ranks_answer_everything_as_the_index_did(stage: Stage, order: Ord
     play(stage, work, repair_interval_ms=50)
 
 
-def test_previous_periods_and_what_there_is_not(stage: Stage) -> None:
+def test_previous_periods_are_readable_and_unknown_periods_are_refused(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, rule=Rule.BEST)
         with pytest.raises(NotFound):
@@ -138,7 +138,7 @@ def test_previous_periods_and_what_there_is_not(stage: Stage) -> None:
             (second, 1),
             (first, 0),
         ]
-        # In pages, too.
+        # The same results, page by page.
         (one,) = await laurels.seasons.results([held(laurels)], "ada", None, 1)
         last = (one[1].period.frozen_at or 0, one[1].period.id)
         (two,) = await laurels.seasons.results([held(laurels)], "ada", last, 1)
@@ -147,7 +147,7 @@ def test_previous_periods_and_what_there_is_not(stage: Stage) -> None:
     play(stage, work)
 
 
-def test_an_ended_tournament_shows_how_it_ended(stage: Stage) -> None:
+def test_ended_tournament_shows_its_final_ranks_and_rewards(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         end = stage.clock.now + 10 * HOUR
         rewards = (Reward("cup", "gold", ranks=Between(1, 1)),)
@@ -186,13 +186,13 @@ def test_rewards_by_rank_percent_and_score_are_granted_and_claimed_once(stage: S
 
     async def work(laurels: Laurels) -> None:
         await create(laurels, rule=Rule.BEST, ties=Ties.SHARED, rewards=rewards)
-        # 20 users; the scores 100, 90, 90, 90, 80 …: rank 2 is shared by three, and rank 3 is nobody's.
+        # 20 users with the scores 100, 90, 90, 90, 80 …: three users share rank 2, and no user has rank 3.
         scores = [100, 90, 90, 90, 80, *range(60, 45, -1)]
         await submit(laurels, *((f"u{number:02}", float(score)) for number, score in enumerate(scores)))
         before = held(laurels).current_period("daily", stage.clock.now)
         assert before is not None
         assert await laurels.seasons.rewards_of_period(held(laurels), before, (0, ""), 100) == []
-        # Whoever prepares the next season while this one takes late scores changes nothing for it.
+        # Changes for the next season do not affect this one, which still accepts late scores.
         stage.clock.now = before.end or 0
         await laurels.boards.change(held(laurels), {"rewards": rewards[:1], "capacity": 1})
         await laurels.boards.change(held(laurels), {"rewards": ()})
@@ -203,7 +203,7 @@ def test_rewards_by_rank_percent_and_score_are_granted_and_claimed_once(stage: S
         for each in granted:
             by_reward.setdefault(each.grant.reward, []).append(each.grant.user_id)
         assert by_reward["podium"] == ["u00", "u01", "u02", "u03"]
-        # Ten percent of twenty are two; who shares the second place has only one ahead.
+        # 10 % of 20 users are 2; each user who shares rank 2 has only one user ahead.
         assert by_reward["tenth"] == ["u00", "u01", "u02", "u03"]
         assert by_reward["veteran"] == [f"u{number:02}" for number, score in enumerate(scores) if score >= 50]
         assert "monthly-only" not in by_reward
@@ -225,7 +225,7 @@ def test_rewards_by_rank_percent_and_score_are_granted_and_claimed_once(stage: S
             with pytest.raises(NotFound) as caught:
                 await laurels.seasons.claim(caller, wanted)
             assert caught.value.code == "reward_not_found"
-        # In pages, the same ones.
+        # The same rewards, page by page.
         paged: list[Any] = []
         after: tuple[int, str] = (0, "")
         while page := await laurels.seasons.rewards_of_period(held(laurels), period, after, 7):
@@ -241,8 +241,8 @@ def test_rewards_by_rank_percent_and_score_are_granted_and_claimed_once(stage: S
     play(stage, work)
 
 
-def test_rules_that_change_after_the_close_change_nothing(stage: Stage) -> None:
-    """What a crash leaves half done is gone on with under the same terms."""
+def test_board_changes_after_the_close_do_not_affect_the_freeze(stage: Stage) -> None:
+    """A freeze that a crash interrupted continues under the same terms."""
 
     async def work(laurels: Laurels) -> None:
         board = await create(laurels, rule=Rule.BEST, capacity=2, rewards=(Reward("old", 1, ranks=Between(1, 9)),))
@@ -250,7 +250,7 @@ def test_rules_that_change_after_the_close_change_nothing(stage: Stage) -> None:
         before = board.current_period("daily", stage.clock.now)
         assert before is not None
         stage.clock.now += 2 * DAY
-        seasons = laurels._ledger.seasons
+        seasons = laurels.ledger.periods
         finish = seasons.finish_freeze
 
         async def stopped(*_: Any) -> bool:
@@ -260,7 +260,7 @@ def test_rules_that_change_after_the_close_change_nothing(stage: Stage) -> None:
         await laurels.jobs.run_due()
         runs = {run.name: run for run in await laurels.jobs.runs()}
         assert runs["periods"].error == "board: the power went"
-        # It shows what it has until it is final.
+        # The period shows its live ranks until it is final.
         assert await top(laurels, period=before.name) == [(1, "cy", 3), (2, "bob", 2)]
         with pytest.raises(Conflict):
             await laurels.seasons.close_now(held(laurels), before.name)
@@ -276,14 +276,14 @@ def test_rules_that_change_after_the_close_change_nothing(stage: Stage) -> None:
     play(stage, work)
 
 
-def test_a_period_closed_by_hand_and_the_next_one_that_begins_there(stage: Stage) -> None:
+def test_next_period_starts_where_a_manually_closed_period_ends(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, rule=Rule.INCREMENT)
         now = stage.clock.now
         period = held(laurels).current_period("daily", now)
         assert period is not None
         await submit(laurels, ("ada", 1))
-        # One from a clock that is ahead: the reset must not cut it off from where it was counted.
+        # A score from a clock that is ahead: it must stay in the period in which it was counted.
         await submit(laurels, ("ada", 10), at=now + 200 * SECOND_US)
         closed = await laurels.seasons.close_now(held(laurels), period.name)
         assert closed.end == now + 200 * SECOND_US + 1
@@ -305,7 +305,7 @@ def test_a_period_closed_by_hand_and_the_next_one_that_begins_there(stage: Stage
     play(stage, work)
 
 
-def test_a_period_that_is_extended(stage: Stage) -> None:
+def test_period_can_be_extended_until_the_next_one_has_scores(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, rule=Rule.INCREMENT)
         period = held(laurels).current_period("daily", stage.clock.now)
@@ -322,7 +322,7 @@ def test_a_period_that_is_extended(stage: Stage) -> None:
         await submit(laurels, ("ada", 1))
         await submit(laurels, ("ada", 10), at=longer.end + SECOND_US)
         assert await top(laurels) == [(1, "ada", 1)]
-        # The next one has a score already.
+        # The next period already has a score.
         with pytest.raises(Conflict) as caught:
             await laurels.seasons.extend(held(laurels), period.name, period.end + 2 * HOUR)
         assert caught.value.code == "period_has_scores"
@@ -333,7 +333,7 @@ def test_a_period_that_is_extended(stage: Stage) -> None:
     play(stage, work)
 
 
-def test_a_window_joins_a_running_board(stage: Stage) -> None:
+def test_window_added_to_a_running_board_counts_new_scores(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, rule=Rule.INCREMENT)
         await submit(laurels, ("ada", 1))
@@ -353,7 +353,7 @@ def test_a_window_joins_a_running_board(stage: Stage) -> None:
     play(stage, work)
 
 
-def test_a_removed_user_stays_where_the_ranks_are_final(stage: Stage) -> None:
+def test_removed_user_stays_in_final_ranks(stage: Stage) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, rule=Rule.INCREMENT)
         await submit(laurels, ("ada", 1), ("bob", 2))

@@ -1,4 +1,4 @@
-"""Writes that PostgreSQL could not take are kept on the disk, answered 202, and counted once when it is back."""
+"""The spool: while PostgreSQL is down, writes are kept on disk and answered 202; each counts once afterwards."""
 
 import json
 import time
@@ -30,7 +30,7 @@ def wait_for_score(client: httpx.Client, user: str, score: float) -> None:
     until_equal(lambda: score_of(client, user), score, 10)
 
 
-def test_events_wait_on_the_disk_and_count_once(deployment: Deployment) -> None:
+def test_spooled_events_survive_a_kill_and_count_once(deployment: Deployment) -> None:
     (server,) = deployment.servers
     with server.client() as client:
         assert client.put(BOARD + "/users/ada", json={"score": 1, "eventId": "before"}).status_code == 200
@@ -46,7 +46,7 @@ def test_events_wait_on_the_disk_and_count_once(deployment: Deployment) -> None:
         assert [result["status"] for result in answer.json()["results"]] == ["spooled"] * 5 + ["refused"]
         short = client.post("/v1/scores", json={"user_id": "ada", "points": 100, "event_id": "short"})
         assert short.status_code == 202
-        # The server dies with them; the next one finds them, with the ledger still away for a while.
+        # The server is killed; the next one finds the spooled events while the ledger is still down.
         server.kill()
         server.start(wait=False)
         time.sleep(1.5)
@@ -61,7 +61,7 @@ def test_events_wait_on_the_disk_and_count_once(deployment: Deployment) -> None:
     assert check.returncode == 0, check.stdout
 
 
-def test_of_two_with_one_id_the_first_stays(deployment: Deployment) -> None:
+def test_first_of_two_events_with_the_same_id_is_kept(deployment: Deployment) -> None:
     (server,) = deployment.servers
     with server.client() as client:
         assert client.put(BOARD + "/users/ada", json={"score": 1, "eventId": "same"}).status_code == 200
@@ -74,8 +74,8 @@ def test_of_two_with_one_id_the_first_stays(deployment: Deployment) -> None:
         assert [(event["eventId"], event["score"]) for event in events] == [("same", 1), ("other", 7)]
 
 
-def test_what_can_t_be_replayed_is_put_aside_and_keeps_nobody_else(deployment: Deployment) -> None:
-    """Its board is gone with a PostgreSQL that was restored."""
+def test_events_that_cannot_be_replayed_are_set_aside_without_delaying_others(deployment: Deployment) -> None:
+    """The board no longer exists after PostgreSQL was restored."""
     (server,) = deployment.servers
     with server.client() as client:
         gone = {"UUID": "gone", "podId": "default", "name": "Gone"}
@@ -100,18 +100,18 @@ def test_what_can_t_be_replayed_is_put_aside_and_keeps_nobody_else(deployment: D
         assert [(each["eventId"], each["code"], each["userId"]) for each in spool["putAside"]] == [
             (f"gone-{number}", "board_not_found", "ada") for number in range(3)
         ]
-        # It is still known, and told, after a restart.
+        # Events that were set aside are still reported after a restart.
         server.restart_with()
         assert "laurels_spool_events_put_aside 3.0" in client.get("/metrics").text
         listed = laurels("spool", "list", "--json", data_dir=server.data_dir, url=server.url, key=ADMIN_KEY)
         assert [each["eventId"] for each in json.loads(listed.stdout)] == [f"gone-{number}" for number in range(3)]
         replayed = laurels("spool", "replay", data_dir=server.data_dir, url=server.url, key=ADMIN_KEY)
-        assert (replayed.returncode, replayed.stdout) == (0, "Events that are tried again: 3.\n")
-        # The board is as gone as it was.
-        until(lambda: len(client.get("/api/v1/spool").json()["putAside"]) == 3, "the same three")
+        assert (replayed.returncode, replayed.stdout) == (0, "Events to replay: 3.\n")
+        # The board still does not exist.
+        until(lambda: len(client.get("/api/v1/spool").json()["putAside"]) == 3, "the same three events")
 
 
-def test_a_server_without_a_spool_says_so(server: RunningServer) -> None:
+def test_spool_request_to_a_server_without_a_spool_is_refused(server: RunningServer) -> None:
     with server.client() as client:
         answer = client.get("/api/v1/spool")
         assert (answer.status_code, answer.json()["code"]) == (409, "spool_off")

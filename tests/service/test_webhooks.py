@@ -1,4 +1,4 @@
-"""What is told outside: signed, recorded before it is sent, sent again until it is taken."""
+"""Webhooks: messages are signed, stored before they are sent, and retried until they are delivered."""
 
 import asyncio
 import base64
@@ -19,18 +19,18 @@ from laurels.core.windows import Window
 from laurels.errors import NotFound
 from laurels.ports import Message
 from laurels.service.laurels import Laurels
-from laurels.service.submit import Submission
+from laurels.service.write.submissions import Submission
 from support.services import Stage
 
 DAY = 86_400 * SECOND_US
 
 
 class Receiver:
-    """A web server that takes what it is told to take."""
+    """A web server that answers with chosen statuses."""
 
     def __init__(self) -> None:
         self.answers: list[int] = []
-        # The ids of messages that are never taken.
+        # Ids of messages that are always refused.
         self.refused: set[str] = set()
         self.calls: list[tuple[dict[str, str], bytes, int]] = []
         self.url = ""
@@ -76,24 +76,24 @@ async def board_with_prizes(laurels: Laurels, users: int) -> Board:
     return board
 
 
-def test_messages_are_signed_and_sent_until_they_are_taken(stage: Stage) -> None:
+def test_messages_are_signed_and_retried_until_delivered(stage: Stage) -> None:
     async def run() -> None:
         receiver = Receiver()
         async with receiver.listening(), stage.running() as laurels:
             webhook, _ = await laurels.webhooks.put("default", receiver.url + "/hook")
             await board_with_prizes(laurels, 230)
-            # A redirection is not followed, and what is not 2xx is not taken.
+            # Redirects are not followed, and only a 2xx status counts as delivered.
             receiver.answers = [500, 302, 429, 204, 503]
             stage.clock.now += 2 * DAY
             await laurels.jobs.run_due()
             assert len(receiver.calls) >= 4
             failed = [status for _, _, status in receiver.calls if status >= 300]
             assert sorted(failed) == [302, 429, 500, 503]
-            assert await laurels._ledger.outbox.waiting() == 4
-            # Not before their time.
+            assert await laurels.ledger.outbox.waiting() == 4
+            # Messages are not retried before their time.
             await laurels.jobs.run_due()
-            assert await laurels._ledger.outbox.waiting() == 4
-            # The first again, and then with longer and longer pauses.
+            assert await laurels.ledger.outbox.waiting() == 4
+            # Retries fail as well, and the pauses grow.
             receiver.answers = [500] * 4
             stage.clock.now += 7 * SECOND_US
             await laurels.jobs.run_due()
@@ -103,9 +103,9 @@ def test_messages_are_signed_and_sent_until_they_are_taken(stage: Stage) -> None
             assert len(receiver.calls) == calls
             stage.clock.now += 7 * SECOND_US
             await laurels.jobs.run_due()
-            assert await laurels._ledger.outbox.waiting() == 0
+            assert await laurels.ledger.outbox.waiting() == 0
             check(receiver, webhook.secret)
-            # Nothing is sent twice.
+            # Delivered messages are not sent again.
             calls = len(receiver.calls)
             stage.clock.now += DAY // 2
             await laurels.jobs.run_due()
@@ -132,31 +132,31 @@ def test_messages_are_signed_and_sent_until_they_are_taken(stage: Stage) -> None
     asyncio.run(run())
 
 
-def test_nothing_is_told_of_before_it_is_final_or_without_a_webhook(stage: Stage) -> None:
+def test_messages_are_sent_only_after_the_freeze_and_with_a_webhook(stage: Stage) -> None:
     async def run() -> None:
         receiver = Receiver()
         async with receiver.listening(), stage.running() as laurels:
             await board_with_prizes(laurels, 10)
             stage.clock.now += DAY
             await laurels.jobs.run_due()
-            assert await laurels._ledger.outbox.waiting() == 0
+            assert await laurels.ledger.outbox.waiting() == 0
             await laurels.webhooks.put("default", receiver.url)
             board = laurels.boards.all()[-1]
             await laurels.submissions.submit_many(board, [Submission("ada", 1)])
-            seasons = laurels._ledger.seasons
+            seasons = laurels.ledger.periods
             finish = seasons.finish_freeze
 
             async def late(*arguments: Any) -> bool:
-                # The places and what they earned are written, and nobody was told.
+                # Places and grants are written, but no message is due yet.
                 assert await seasons.last_place(arguments[1].id) == arguments[2]
-                assert await laurels._ledger.outbox.due(stage.clock.now + DAY, 10) == []
+                assert await laurels.ledger.outbox.due(stage.clock.now + DAY, 10) == []
                 return await finish(*arguments)
 
             seasons.finish_freeze = late  # type: ignore[method-assign,assignment]
             stage.clock.now += DAY
             await laurels.jobs.run_due()
             assert [message["type"] for message in receiver.taken].count("rewards.granted") == 1
-            # What was delivered is remembered for a while, and then forgotten.
+            # Delivered messages are deleted after a while.
             stage.clock.now += 40 * DAY
             assert await laurels.webhooks.forget() >= 2
             assert await laurels.webhooks.forget() == 0
@@ -164,7 +164,7 @@ def test_nothing_is_told_of_before_it_is_final_or_without_a_webhook(stage: Stage
     asyncio.run(run())
 
 
-def test_a_webhook_that_is_removed_is_told_nothing_more(stage: Stage) -> None:
+def test_messages_of_a_removed_webhook_are_dropped(stage: Stage) -> None:
     async def run() -> None:
         async with stage.running() as laurels:
             for nothing in (laurels.webhooks.get("default"), laurels.webhooks.delete("default")):
@@ -179,14 +179,14 @@ def test_a_webhook_that_is_removed_is_told_nothing_more(stage: Stage) -> None:
             await board_with_prizes(laurels, 10)
             stage.clock.now += DAY
             await laurels.jobs.run_due()
-            assert await laurels._ledger.outbox.waiting() == 2
+            assert await laurels.ledger.outbox.waiting() == 2
             await laurels.webhooks.delete("default")
-            assert await laurels._ledger.outbox.waiting() == 0
+            assert await laurels.ledger.outbox.waiting() == 0
 
     asyncio.run(run())
 
 
-def test_a_receiver_that_is_not_there_keeps_nothing_from_anybody(stage: Stage) -> None:
+def test_unreachable_receiver_does_not_delay_the_freeze(stage: Stage) -> None:
     async def run() -> None:
         async with stage.running() as laurels:
             await laurels.webhooks.put("default", "http://127.0.0.1:1/")
@@ -204,15 +204,15 @@ def post(number: int, pod_id: str = "default") -> Message:
     return Message(f"m-{pod_id}-{number}", pod_id, 0, "test", f'{{"n":{number}}}', 0)
 
 
-def test_a_message_that_is_refused_holds_up_no_other(stage: Stage) -> None:
-    """Each has a schedule of its own. One that is refused for days is tried again and again, alone."""
+def test_refused_message_does_not_delay_other_messages(stage: Stage) -> None:
+    """Each message has its own retry schedule, so one that is always refused does not delay the others."""
 
     async def run() -> None:
         receiver = Receiver()
         receiver.refused = {"m-default-0"}
         async with receiver.listening(), stage.running() as laurels:
             await laurels.webhooks.put("default", receiver.url)
-            outbox = laurels._ledger.outbox
+            outbox = laurels.ledger.outbox
             await outbox.post(post(0))
             for number in range(1, 200):
                 await outbox.post(post(number))
@@ -220,7 +220,7 @@ def test_a_message_that_is_refused_holds_up_no_other(stage: Stage) -> None:
                 assert f'{{"n":{number}}}'.encode() in {body for _, body, status in receiver.calls if status < 300}
                 stage.clock.now += 60 * SECOND_US
             tries = [status for headers, _, status in receiver.calls if headers["webhook-id"] == "m-default-0"]
-            # In three hours: after 5 s, 10 s, and so on.
+            # Within three hours: after 5 s, 10 s, and so on.
             assert 9 <= len(tries) <= 14
             assert await outbox.waiting() == 1
             receiver.refused.clear()
@@ -231,7 +231,7 @@ def test_a_message_that_is_refused_holds_up_no_other(stage: Stage) -> None:
     asyncio.run(run())
 
 
-def test_a_receiver_that_takes_nothing_is_not_overrun_and_keeps_nobody_else(stage: Stage) -> None:
+def test_failing_receiver_is_not_overloaded_and_does_not_delay_others(stage: Stage) -> None:
     async def run() -> None:
         down, up = Receiver(), Receiver()
         async with down.listening(), up.listening(), stage.running() as laurels:
@@ -240,13 +240,13 @@ def test_a_receiver_that_takes_nothing_is_not_overrun_and_keeps_nobody_else(stag
             await laurels.webhooks.put("other", up.url)
             down.refused = {f"m-default-{number}" for number in range(500)}
             for number in range(500):
-                await laurels._ledger.outbox.post(post(number))
-            await laurels._ledger.outbox.post(post(0, "other"))
+                await laurels.ledger.outbox.post(post(number))
+            await laurels.ledger.outbox.post(post(0, "other"))
             for _ in range(60):
                 await laurels.webhooks.deliver()
                 stage.clock.now += SECOND_US
             assert len(up.taken) == 1
-            # A minute of a receiver that is down: a few at first, then one after each pause.
+            # A receiver that is down for a minute: a few messages at first, then one after each pause.
             assert 10 <= len(down.calls) < 40
             down.refused.clear()
             stage.clock.now += 3600 * SECOND_US

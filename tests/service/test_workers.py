@@ -1,8 +1,9 @@
-"""Several worker processes on one socket: whoever asks meets one that can serve, if there is one."""
+"""Several worker processes on one socket: connections reach a worker that can serve, if there is one."""
 
 import os
 import signal
 import time
+import uuid
 from collections.abc import Iterator
 
 import httpx
@@ -10,7 +11,8 @@ import psutil
 import pytest
 
 from laurels.server import HOLD_BACK_S
-from support.running import RunningServer
+from support.kafka import Game, shared_kafka
+from support.running import PLAIN, RunningIngest, RunningServer
 from support.shared import Deployment, deployed
 from support.waiting import until, until_equal
 
@@ -30,7 +32,7 @@ def server(deployment: Deployment) -> Iterator[RunningServer]:
         yield running
 
 
-def test_they_share_a_socket_and_are_started_again(server: RunningServer) -> None:
+def test_workers_share_a_socket_and_are_restarted(server: RunningServer) -> None:
     pids = children(server.pid)
     assert len(pids) == WORKERS
     with server.client() as client:
@@ -46,14 +48,14 @@ def test_they_share_a_socket_and_are_started_again(server: RunningServer) -> Non
     assert all(not is_alive(pid) for pid in pids)
 
 
-def test_one_that_cannot_serve_yet_leaves_the_socket_to_the_others(
+def test_worker_that_cannot_serve_yet_leaves_connections_to_the_others(
     deployment: Deployment, server: RunningServer
 ) -> None:
-    """PostgreSQL is away, so that it can't start; the others read from Redis."""
+    """PostgreSQL is down, so the new worker can't start; the others read from Redis."""
     with server.client() as client:
         assert client.put(f"{BOARD}/users/left", json={"score": 1}).status_code == 200
     old = children(server.pid)
-    # The last that a worker opens, after which it needs PostgreSQL no more.
+    # A worker connects to Redis last; after that it can serve without PostgreSQL.
     until(lambda: all(has_connection(pid, deployment.redis.port) for pid in old), "workers that are ready")  # type: ignore[union-attr]
     deployment.postgres.kill()
     try:
@@ -65,18 +67,18 @@ def test_one_that_cannot_serve_yet_leaves_the_socket_to_the_others(
             answer = read(server, "left")
             answers += [answer.text] if time.monotonic() < end and answer.status_code != 200 else []
         assert answers == []
-        # Alone, it answers that it can't serve, and probes that it is alive.
+        # Without other workers, it answers that it is alive but can't serve.
         for pid in old[1:]:
             os.kill(pid, signal.SIGKILL)
         until(lambda: is_alive_at(server), "a worker that answers without PostgreSQL")
-        refused = httpx.get(server.url + "/readyz", timeout=30)
+        refused = httpx.get(server.url + "/readyz", timeout=30, verify=PLAIN)
         assert (refused.status_code, refused.json()["status"]) == (503, "not_ready")
     finally:
         deployment.postgres.start()
-    until_equal(lambda: httpx.get(server.url + "/readyz", timeout=30).status_code, 200)
+    until_equal(lambda: httpx.get(server.url + "/readyz", timeout=30, verify=PLAIN).status_code, 200)
 
 
-def test_one_whose_parent_died_before_it_could_look_stops(deployment: Deployment) -> None:
+def test_workers_stop_if_their_parent_dies_during_startup(deployment: Deployment) -> None:
     server = RunningServer(deployment.folder / "orphan", workers="2", **deployment.settings)
     server.start(wait=False)
     pids = until(lambda: [] if len(found := children(server.pid)) < 2 else found, "workers")
@@ -85,16 +87,64 @@ def test_one_whose_parent_died_before_it_could_look_stops(deployment: Deployment
 
 
 def read(server: RunningServer, user: str) -> httpx.Response:
-    """By a connection of its own: which worker accepts it, nobody knows."""
+    """Read on a new connection, which any worker may accept."""
     with server.client() as client:
         return client.get(f"{BOARD}/users/{user}/rank")
 
 
 def is_alive_at(server: RunningServer) -> bool:
     try:
-        return httpx.get(server.url + "/healthz", timeout=1).status_code == 200
+        return httpx.get(server.url + "/healthz", timeout=1, verify=PLAIN).status_code == 200
     except httpx.TransportError:
         return False
+
+
+def test_ingest_workers_share_the_partitions_and_count_each_record_once(
+    deployment: Deployment, server: RunningServer
+) -> None:
+    pod = f"pod-{uuid.uuid4().hex[:8]}"
+    prefix = f"{pod}."
+    game = Game(shared_kafka().servers)
+    topic = f"{prefix}pod-{pod}-score-updates"
+    schema = {
+        "fieldMappings": {"userId": "who", "score": "points", "UUID": "board"},
+        "eventIdFrom": {"field": "id"},
+        "state": "active",
+    }
+    settings = deployment.settings | {"kafka": shared_kafka().servers, "kafka_topic_prefix": prefix}
+    with (
+        server.client() as client,
+        RunningIngest(deployment.folder / "ingest", workers="2", kafka_group=pod, **settings) as ingest,
+    ):
+        assert client.post("/api/v1/pods", json={"podId": pod, "name": pod}).status_code == 201
+        board = {"UUID": pod, "podId": pod, "name": pod, "rule": "increment"}
+        assert client.post("/api/v1/leaderboards", json=board).status_code == 201
+        assert client.put(f"/api/v1/pods/{pod}/schemas/1", json=schema).status_code == 200
+        game.make_topic(topic, 4)
+
+        def write(first: int) -> None:
+            for partition in range(4):
+                records = [
+                    {"who": f"user-{partition}", "points": 1, "board": pod, "id": f"{first}-{partition}-{number}"}
+                    for number in range(50)
+                ]
+                game.write(topic, records, partition=partition)
+
+        def scores() -> dict[str, float]:
+            users = client.get(f"/api/v1/leaderboards/{pod}/top").json()["users"]
+            return {user["userId"]: user["score"] for user in users}
+
+        write(1)
+        until_equal(scores, {f"user-{partition}": 50 for partition in range(4)}, 60)
+        pids = children(ingest.pid)
+        assert len(pids) == 2
+        os.kill(pids[0], signal.SIGKILL)
+        write(2)
+        until_equal(scores, {f"user-{partition}": 100 for partition in range(4)}, 60)
+        until_equal(lambda: len([pid for pid in children(ingest.pid) if pid not in pids]), 1, 10)
+        pids = children(ingest.pid)
+        assert ingest.terminate() == 0
+        assert all(not is_alive(pid) for pid in pids)
 
 
 def children(pid: int) -> list[int]:

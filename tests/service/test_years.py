@@ -1,4 +1,4 @@
-"""The life of periods on a clock that the test holds: years in seconds, with servers dying in between."""
+"""The life of periods on a fake clock: years in seconds, with servers that die in between."""
 
 import asyncio
 import datetime as dt
@@ -18,10 +18,10 @@ from laurels.core.order import Order, Ties
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Day, Window
 from laurels.ports import Role
-from laurels.service.access import Caller
+from laurels.service.boards.access import Caller
 from laurels.service.laurels import Laurels
-from laurels.service.reads import Selection
-from laurels.service.submit import Submission
+from laurels.service.read.reads import Selection
+from laurels.service.write.submissions import Submission
 from support.model import ModelBoard
 from support.services import Stage, differences
 
@@ -39,22 +39,22 @@ async def create(laurels: Laurels, uuid: str, **fields: Any) -> Board:
 async def final(laurels: Laurels, board: str, period: str, style: RankStyle | None = None) -> list[tuple[Any, ...]]:
     held = laurels.boards.to_read(ADMIN, board)
     page = (await laurels.reads.top(held, Selection(period=period, style=style), 0, 1000)).value
-    return [(place.rank, place.user_id, place.score, place.achieved_at) for place in page.places]
+    return [(place.rank, place.user_id, place.score, place.achieved_at) for place in page.entries]
 
 
 class Dying(BaseException):
-    """The process ended here."""
+    """The simulated end of the process."""
 
 
 class Mortality:
-    """After so many writes of a ledger the process ends: just before one, or just after it."""
+    """A simulated crash at a given write to the ledger: just before it, or just after it."""
 
     def __init__(self, laurels: Laurels, rng: random.Random) -> None:
         self.writes_left: int | None = None
-        # Not of what goes on beside it, as the renewal of a lease: that would be another number each time.
+        # Count only the writes of this task: lease renewals in other tasks would make the number random.
         playing = asyncio.current_task()
-        ledger: Any = laurels._ledger
-        store = ledger._pool if hasattr(ledger, "_pool") else ledger._threads
+        ledger: Any = laurels.ledger
+        store = ledger.pool if hasattr(ledger, "pool") else ledger.threads
         write = store.write
 
         async def mortal(work: Any, **options: Any) -> Any:
@@ -73,7 +73,7 @@ class Mortality:
 
 @dataclass
 class Mode:
-    """A board, and what a model says of each of its periods, which the model finds by the wall clock alone."""
+    """A board, and a model for each of its periods, which are derived from the wall clock alone."""
 
     uuid: str
     fields: dict[str, Any]
@@ -114,7 +114,7 @@ def modes() -> list[Mode]:
 
 
 def play(rng: random.Random, days: int) -> Iterator[int]:
-    """The times at which something happens: some on each day, now and then just around midnight somewhere."""
+    """Yield times at which something happens: some each day, half of them around a full hour, midnight somewhere."""
     at = START
     while at < START + days * DAY:
         at += rng.choice([HOUR, 5 * HOUR, 9 * HOUR, 20 * HOUR])
@@ -122,7 +122,7 @@ def play(rng: random.Random, days: int) -> Iterator[int]:
 
 
 class Story:
-    """Servers that live one after the other on one ledger, and the model beside them."""
+    """Servers that run one after the other on one ledger, and the model to compare them with."""
 
     def __init__(self, stage: Stage, seed: int) -> None:
         self.stage = stage
@@ -144,18 +144,18 @@ class Story:
         times = play(self.rng, days)
         while True:
             try:
-                # A lease that a dead one leaves behind is over soon.
+                # A short lease, because a dead server leaves its lease behind.
                 async with self.stage.running(jobs_lease_ms=20) as laurels:
                     await self.check_users(laurels)
                     await self.play(laurels, Mortality(laurels, self.rng), times)
                     return
             except Dying:
-                # A downtime of hours, or days.
+                # Downtime: none, hours or days.
                 self.deaths += 1
                 self.clock.now += self.rng.choice([0, 2 * HOUR, 3 * DAY])
 
     async def play(self, laurels: Laurels, fate: Mortality, times: Iterator[int]) -> None:
-        """Until the server dies, or the times are over."""
+        """Submit scores and run jobs until the server dies or no times are left."""
         for at in times:
             self.clock.now = max(self.clock.now, at)
             for mode in self.modes:
@@ -166,10 +166,10 @@ class Story:
                 fate.writes_left = None
 
     async def submit(self, laurels: Laurels, mode: Mode) -> None:
-        """One submission feeds all three windows, each with its own period."""
+        """Submit one score, which counts in one period of each of the three windows."""
         board = laurels.boards.to_read(ADMIN, mode.uuid)
         user, score = self.rng.choice(self.users), float(self.rng.randrange(-5, 100))
-        # Some come late, as long as every one of their periods still takes them.
+        # Some scores are late, but within the grace time of all their periods.
         late = self.rng.randrange(50) * SECOND_US if self.rng.random() < 0.3 else 0
         self.events += 1
         submission = Submission(user, score, at=self.clock.now - late, event_id=f"e{self.events}")
@@ -179,7 +179,7 @@ class Story:
         mode.submit(f"e{self.events}", user, score, self.clock.now - late)
 
     async def check_users(self, laurels: Laurels) -> None:
-        """One call for all twelve scores of a user."""
+        """Check all twelve scores of each user, which one call returns."""
         every = [laurels.boards.to_read(ADMIN, mode.uuid) for mode in self.modes]
         for user in self.users:
             shown = (await laurels.reads.scores_of_user(every, user)).value
@@ -194,7 +194,7 @@ class Story:
             assert found == expected
 
     async def check_periods(self, laurels: Laurels) -> int:
-        """Every final ranking is what the model says; gives how many there are."""
+        """Compare the final ranks of all past periods with the model; return the number of periods."""
         past = [(mode, name) for mode in self.modes for name in mode.periods if name not in mode.names(self.clock.now)]
         for mode, name in past:
             assert await final(laurels, mode.uuid, name) == mode.expected(name), (mode.uuid, name)
@@ -202,7 +202,7 @@ class Story:
 
 
 def check_live(board: Board, at: int) -> None:
-    """What was over when the jobs last looked is frozen, and of what begins later than soon there is one, not more."""
+    """Check that ended periods are frozen, and that each window has at most one period that starts far ahead."""
     for window in board.window_names:
         live = [period for period in board.periods if period.window == window]
         assert all(period.end is None or period.end + board.grace_s * SECOND_US > at for period in live), live
@@ -210,8 +210,8 @@ def check_live(board: Board, at: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "days"), [("embedded", 730), ("shared", 60)])
-def test_years_of_four_modes_and_three_windows(tmp_path: Path, kind: str, days: int) -> None:
-    """Servers die at random points of their work; every final ranking is what the model says."""
+def test_final_ranks_of_years_equal_the_model_despite_crashes(tmp_path: Path, kind: str, days: int) -> None:
+    """Servers die at random writes; the final ranks of every period equal the model's."""
 
     async def run() -> None:
         story = Story(Stage(kind, tmp_path), seed=1)
@@ -226,14 +226,14 @@ def test_years_of_four_modes_and_three_windows(tmp_path: Path, kind: str, days: 
                 story.clock.now += HOUR
             assert await story.check_periods(laurels) > 3 * days
             assert await differences(laurels) == []
-            # Neither the index nor what is kept of boards grows with history.
+            # Neither the index nor the boards in memory grow with history.
             live = [period for board in laurels.boards.all() for period in board.periods]
             looked_at = story.clock.now - HOUR
             for board in laurels.boards.all():
                 check_live(board, looked_at)
             if kind == "embedded":
-                unswept = await laurels._ledger.seasons.unswept(story.clock.now)
-                assert len(laurels._index._live) == len(live) + len(unswept)  # type: ignore[attr-defined]
+                unswept = await laurels.ledger.periods.unswept(story.clock.now)
+                assert len(laurels.index.held_periods) == len(live) + len(unswept)  # type: ignore[attr-defined]
                 assert len(unswept) <= 4
 
     asyncio.run(run())

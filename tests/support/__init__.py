@@ -1,1 +1,1 @@
-"""What several tests need: a plain model of Laurels, and real servers to start and kill."""
+"""Shared test support: a plain model of Laurels, and real servers to start and kill."""

@@ -17,7 +17,7 @@ NAMES = ["Mina", "Joon", "Aria", "Haru", "Leo", "Nova", "Kai", "Sora", "Yuna", "
 def browsing() -> Iterator[Browser]:
     path = need("chromium")
     with sync_playwright() as playwright:
-        # Root has no sandbox; the pages are our own.
+        # Chromium's sandbox does not work as root. The pages are our own, so it is not needed.
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         try:
             yield browser
@@ -26,14 +26,16 @@ def browsing() -> Iterator[Browser]:
 
 
 class Visit:
-    """A page in the browser that may not fail silently: errors, and requests to anybody else, are kept."""
+    """A browser page that records errors and requests to other hosts; `close` fails if there are any."""
 
     def __init__(self, browser: Browser, url: str, *, restarts: bool = False, **context: object) -> None:
         self._context = browser.new_context(base_url=url, **context)  # type: ignore[arg-type]
         self.page: Page = self._context.new_page()
         self.errors: list[str] = []
-        # That a server can't be reached, or shows nothing to strangers, is what some tests are about.
-        self._expected = ["ERR_CONNECTION_REFUSED", "status of 401", *(["status of 503"] if restarts else [])]
+        # Some tests stop the server or read without a key.
+        # A request in flight when a server is killed is reset, or gets no response.
+        killed = ["status of 503", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "ERR_SOCKET_NOT_CONNECTED"]
+        self._expected = ["ERR_CONNECTION_REFUSED", "status of 401", *(killed if restarts else [])]
         self._url = url
         self.page.on("pageerror", lambda error: self.errors.append(f"error: {error}"))
         self.page.on("console", self._hear)
@@ -41,7 +43,7 @@ class Visit:
 
     def close(self) -> None:
         self._context.close()
-        assert self.errors == []
+        assert self.errors == [], self.errors
 
     def _hear(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not any(each in message.text for each in self._expected):
@@ -49,7 +51,7 @@ class Visit:
 
     def _see(self, request: Request) -> None:
         if not request.url.startswith((self._url, self._url.replace("http", "ws", 1))):
-            self.errors.append(f"a request to {request.url}")
+            self.errors.append(f"request to another host: {request.url}")
 
 
 def fill(api: httpx.Client, board: str, players: int) -> None:
@@ -72,6 +74,6 @@ def named(number: int) -> str:
 
 
 def weekly() -> dict[str, str]:
-    """A week that does not end while a test looks at it, whatever day it is."""
+    """Return a weekly window that does not end during a test: it starts on the weekday three days from now."""
     day = (datetime.now(UTC) + timedelta(days=3)).strftime("%A").lower()
     return {"window": "weekly", "startDay": day}

@@ -1,4 +1,4 @@
-"""Shorthand for calling a server and for what it must answer."""
+"""Shorthand for calling a server and checking its responses."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What must be so at the end, whatever failed: each acknowledged event is stored once, and ranks follow from events."""
+"""Checks after faults: each acknowledged event is stored once, and the ranks follow from the events."""
 
 import json
 import time
@@ -15,7 +15,7 @@ HEALED_WITHIN_S = 10
 
 
 def check_healed(deployment: Deployment, boards: list[str]) -> None:
-    """Nothing waits in a spool, `verify` finds nothing, and ranks come from the index, soon after the last fault."""
+    """Check that soon after the last fault spools are empty, `verify` finds nothing and the index serves reads."""
     end = time.monotonic() + HEALED_WITHIN_S
     waiting = 1.0
     while waiting and time.monotonic() < end:
@@ -27,7 +27,7 @@ def check_healed(deployment: Deployment, boards: list[str]) -> None:
         server = deployment.servers[0]
         check = laurels("verify", "--json", data_dir=deployment.folder, url=server.url, key=ADMIN_KEY)
         found = check.stdout + check.stderr
-        # Whoever looks first at a ranking may be the one to find that its node was away.
+        # The first read of a ranking may be the one that detects that its Redis node was down.
         degraded = [uuid for uuid in boards if is_degraded(server, uuid)]
         if check.returncode == 0 and not degraded:
             assert json.loads(check.stdout.splitlines()[-1])["differences"] == 0

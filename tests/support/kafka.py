@@ -1,6 +1,6 @@
-"""A private Kafka for tests: Apache's own (KRaft, one broker) from its Maven artifacts, or librdkafka's.
+"""A private Kafka for tests: Apache Kafka (KRaft, one broker) from its Maven artifacts, or librdkafka's mock broker.
 
-Also what a game does: write records, and what others do: read what was written.
+Also a client that writes records as a game does, and reads topics as other services do.
 """
 
 import atexit
@@ -31,7 +31,7 @@ TIMEOUT_S = 20
 
 
 def classpath() -> str | None:
-    """None: Kafka could not be had."""
+    """Return the class path of Apache Kafka, or None if Kafka or Java is not installed."""
     if not CLASSPATH.exists() or shutil.which("java") is None:
         return None
     text = CLASSPATH.read_text("utf-8").strip()
@@ -39,10 +39,10 @@ def classpath() -> str | None:
 
 
 def need_kafka() -> str:
-    """Without it a test that kills brokers skips with the reason, and in CI it fails."""
+    """Return the class path of Apache Kafka; without Kafka, skip the test with the reason, or fail it in CI."""
     found = classpath()
     if found is None:
-        reason = "Apache Kafka is not there (`make test` fetches it where Java and Maven are)"
+        reason = "Apache Kafka is not installed (`make test` downloads it if Java and Maven are installed)"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
@@ -84,7 +84,7 @@ class KafkaServer(Store):
             "offsets.topic.num.partitions": "4",
             "transaction.state.log.replication.factor": "1",
             "group.initial.rebalance.delay.ms": "0",
-            # Whoever dies is missed soon.
+            # Lets Kafka notice dead consumers quickly.
             "group.min.session.timeout.ms": "1000",
             "auto.create.topics.enable": "false",
             "num.partitions": "2",
@@ -112,7 +112,7 @@ class KafkaServer(Store):
 
 
 class LibrdkafkaBroker:
-    """The broker that librdkafka carries with it, in this process. Nothing of it survives."""
+    """The mock broker of librdkafka, in this process. Its data ends with it."""
 
     def __init__(self) -> None:
         self._holder = Producer({"bootstrap.servers": "x", "test.mock.num.brokers": 1, "log_level": 0})
@@ -122,7 +122,7 @@ class LibrdkafkaBroker:
 
 @functools.cache
 def shared_kafka() -> KafkaServer | LibrdkafkaBroker:
-    """One for all tests that do no harm to it; each takes pods of its own."""
+    """Return the Kafka that all non-destructive tests share; each test uses its own pods."""
     if classpath() is None and not os.environ.get("CI"):
         return LibrdkafkaBroker()
     server = KafkaServer(_shared_folder() / "kafka")
@@ -132,7 +132,7 @@ def shared_kafka() -> KafkaServer | LibrdkafkaBroker:
 
 
 class Game:
-    """Writes records, as a game does, and reads topics, as other services do."""
+    """A client that writes records, as a game does, and reads topics, as other services do."""
 
     def __init__(self, servers: str, patience_s: float = TIMEOUT_S) -> None:
         self._servers = servers
@@ -143,13 +143,13 @@ class Game:
         admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
         for made in admin.create_topics([wanted]).values():
-            # librdkafka's broker makes topics when it is asked of them, and not otherwise.
+            # librdkafka's broker creates a topic only when a client asks for its metadata.
             with contextlib.suppress(TimeoutError):
                 made.result(2 if isinstance(shared_kafka(), LibrdkafkaBroker) else TIMEOUT_S)
         admin.list_topics(topic, timeout=TIMEOUT_S)
 
     def touch(self, topic: str) -> None:
-        """Ask of a topic, which has librdkafka's broker make it; Kafka does not."""
+        """Ask for the metadata of a topic, which makes librdkafka's broker create it; Apache Kafka does not."""
         self._producer.list_topics(topic, timeout=TIMEOUT_S)
 
     def has_topic(self, topic: str) -> bool:
@@ -169,7 +169,7 @@ class Game:
         headers: Sequence[tuple[str, bytes]] = (),
         partition: int = -1,
     ) -> None:
-        """Returns once they are stored."""
+        """Write records, and return once Kafka has stored them."""
         failed: list[str] = []
 
         def note(error: Any, _message: Message) -> None:
@@ -189,7 +189,7 @@ class Game:
         assert failed == []
 
     def committed(self, group: str, topic: str) -> dict[int, tuple[int, int]]:
-        """Of each partition, where a group goes on, and where the topic ends."""
+        """Return, per partition, the committed offset of a group and the end offset of the topic."""
         consumer = Consumer({"bootstrap.servers": self._servers, "group.id": group, "log_level": 0})
         try:
             lanes = [
@@ -204,7 +204,7 @@ class Game:
             consumer.close()
 
     def read(self, topic: str) -> list[Message]:
-        """All that a topic has now."""
+        """Return all messages that a topic has now."""
         consumer = Consumer(
             {"bootstrap.servers": self._servers, "group.id": "looks", "enable.auto.commit": False, "log_level": 0}
         )

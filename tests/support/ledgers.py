@@ -1,4 +1,4 @@
-"""Ledgers for tests: real ones, each its own, and shorthand for what goes into them."""
+"""Real ledgers for tests, one per test, and shorthand for boards and events."""
 
 import asyncio
 import hashlib
@@ -24,7 +24,10 @@ _schemas: set[str] = set()
 
 
 class FakeClock:
-    """A clock that stands still until it is told to move. Far ahead: PostgreSQL has its own, which is to be behind."""
+    """A clock that stands still until a test moves it.
+
+    It starts far in the future, so that PostgreSQL's own clock is always behind it.
+    """
 
     def __init__(self, now_us: int = 2_683_612_800_000_000) -> None:
         self.now = now_us
@@ -45,7 +48,7 @@ async def open_sqlite(folder: Path, clock: FakeClock | None = None) -> SqliteLed
 
 
 async def open_postgres(folder: Path, clock: FakeClock | None = None) -> PostgresLedger:
-    """A schema of the shared server stands for the folder."""
+    """Open a ledger in a schema of the shared server; the same folder always gets the same schema."""
     server = shared_postgres()
     name = "test_" + hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     if name not in _schemas:

@@ -1,4 +1,4 @@
-"""Those who look at a board, and keep what they saw."""
+"""Subscribers to live updates that record what they received."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ async def watching(url: str, board: str, key: str | None = None, **query: Any) -
 
 
 async def next_frame(socket: ClientConnection) -> Any:
-    """The next one that says something."""
+    """Return the next frame that is not a heartbeat."""
     while True:
         frame = decode_frame(await asyncio.wait_for(socket.recv(), 30))
         if not isinstance(frame, HeartbeatFrame):
@@ -42,7 +42,10 @@ async def next_frame(socket: ClientConnection) -> Any:
 
 
 class Watcher:
-    """Looks at the best and at one user, over a WebSocket, and comes back after every break, going on where it was."""
+    """A WebSocket subscriber to the top and to one user's neighbours.
+
+    It reconnects after every disconnect and resumes from the last frames it received.
+    """
 
     def __init__(
         self, urls: list[str], board: str, limit: int, user_id: str, choose: Callable[[list[str]], str]
@@ -50,7 +53,7 @@ class Watcher:
         self._urls = urls
         self._board = board
         self._limit = limit
-        self._user_id = user_id
+        self.user_id = user_id
         self._choose = choose
         self._ids: dict[str, str] = {}
         self._socket: ClientConnection | None = None
@@ -58,11 +61,11 @@ class Watcher:
         self.tops: list[Seen] = []
         self.arounds: list[Seen] = []
         self.connections = 0
-        # Connections that began without a snapshot.
+        # Connections that resumed: the first frame had changes, not a snapshot.
         self.resumed = 0
 
     def drop(self) -> None:
-        """As if the network were gone: no goodbye."""
+        """Abort the connection without a close frame, as a network failure does."""
         if self._socket is not None:
             self._socket.transport.abort()
 
@@ -73,7 +76,7 @@ class Watcher:
             await asyncio.sleep(0.05)
 
     async def _connect(self) -> None:
-        query: dict[str, Any] = {"limit": self._limit, "userId": self._user_id, "above": 1, "below": 1}
+        query: dict[str, Any] = {"limit": self._limit, "userId": self.user_id, "above": 1, "below": 1}
         if self._ids:
             query["after"] = ",".join(self._ids.values())
         async with watching(self._choose(self._urls), self._board, **query) as socket:
@@ -87,7 +90,7 @@ class Watcher:
                     return
                 if isinstance(frame, HeartbeatFrame):
                     continue
-                # A frame of a sequence is never repeated.
+                # The server never repeats a frame of a sequence.
                 assert self._ids.get(frame.view) != frame.id
                 if first and isinstance(frame, ChangesFrame):
                     self.resumed += 1
@@ -100,7 +103,7 @@ class Watcher:
 
 
 class Streamer:
-    """Looks at the best as the client does, by server-sent events."""
+    """A subscriber to the top that uses the Python client, which reads server-sent events."""
 
     def __init__(self, url: str, board: str, limit: int) -> None:
         self._url = url

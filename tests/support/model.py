@@ -1,4 +1,4 @@
-"""Laurels in plain Python: no index, no ledger, everything computed from the list of events each time."""
+"""A model of Laurels in plain Python: no index, no ledger; computes every answer from the list of events."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ MAX_DOUBLE = Fraction(1.7976931348623157e308)
 
 
 def exact(score: float) -> Fraction:
-    """The number as it was written; from 2^53 on, the integer that the double is."""
+    """Return a score as an exact fraction: the decimal as written; from 2^53 on, the integer that the double is."""
     return Fraction(Decimal(repr(score))) if abs(score) < 2**53 else Fraction(score)
 
 
@@ -25,7 +25,7 @@ class ModelPerson:
     region: str | None = None
     region_at: int = 0
     circles: frozenset[str] = frozenset()
-    # By board; 0: everywhere. 1: hidden, 2: visible to themselves.
+    # Board id (0: all boards) → 1: hidden, 2: shadow ban.
     hidden: dict[int, int] = field(default_factory=dict)
 
     def tell_region(self, region: str, at: int) -> None:

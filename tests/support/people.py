@@ -1,4 +1,4 @@
-"""Shorthand for tests of the service: boards with segments, their users, and what is done to them."""
+"""Shorthand for tests of the service: boards with segments, profiles and moderation."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,12 +9,12 @@ from laurels.core.instants import SECOND_US
 from laurels.core.people import ProfileChange
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Window
-from laurels.ports import Role, StoredAct
-from laurels.service.access import Caller
+from laurels.ports import Role, StoredAction
+from laurels.service.boards.access import Caller
 from laurels.service.laurels import Laurels
-from laurels.service.moderation import Chosen
-from laurels.service.reads import Selection
-from laurels.service.submit import Submission
+from laurels.service.moderation.moderation import EventFilter
+from laurels.service.read.reads import Selection
+from laurels.service.write.submissions import Submission
 from support.services import Stage
 from support.waiting import until_async
 
@@ -57,12 +57,12 @@ async def submit(laurels: Laurels, *scores: tuple[str, float], uuid: str = "boar
 
 async def top(laurels: Laurels, segment: str = "global", uuid: str = "board", **selection: Any) -> list[Any]:
     page = (await laurels.reads.top(held(laurels, uuid), Selection(segment=segment, **selection), 0, 1000)).value
-    assert len(page.places) == page.total
-    return [(place.user_id, place.score) for place in page.places]
+    assert len(page.entries) == page.total
+    return [(place.user_id, place.score) for place in page.entries]
 
 
 async def until_prepared(laurels: Laurels, selection: Selection) -> None:
-    """Until the index answers."""
+    """Wait until the index, and not the ledger, answers reads."""
 
     async def answers() -> bool:
         return not (await laurels.reads.top(held(laurels), selection, 0, 1)).degraded
@@ -71,11 +71,11 @@ async def until_prepared(laurels: Laurels, selection: Selection) -> None:
 
 
 async def profile(laurels: Laurels, user: str, **fields: Any) -> None:
-    await laurels.people.change("default", [ProfileChange(user, **fields)])
+    await laurels.profiles.change("default", [ProfileChange(user, **fields)])
 
 
-async def void(laurels: Laurels, uuid: str = "board", token: str | None = None, **chosen: Any) -> StoredAct:
-    return await laurels.moderation.void(ADMIN, held(laurels, uuid), Chosen(**chosen), "cheated", token)
+async def void(laurels: Laurels, uuid: str = "board", token: str | None = None, **chosen: Any) -> StoredAction:
+    return await laurels.moderation.void(ADMIN, held(laurels, uuid), EventFilter(**chosen), "cheated", token)
 
 
 async def freeze_the_day(laurels: Laurels, stage: Stage) -> str:

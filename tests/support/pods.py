@@ -1,5 +1,6 @@
-"""Three pods whose games write events of three shapes, as in the design that Laurels replaces, and what it takes to
-take them in.
+"""Three pods whose games write Kafka events of three shapes, and services that consume them.
+
+The shapes are those of the design that Laurels replaces.
 """
 
 import contextlib
@@ -22,10 +23,10 @@ from laurels.core.schemas import (
 from laurels.core.scores import Rule
 from laurels.errors import LaurelsError
 from laurels.ports import Role
-from laurels.service.access import Caller
+from laurels.service.boards.access import Caller
 from laurels.service.ingest.topics import Topics
-from laurels.service.laurels import Ingest, Laurels
-from laurels.service.reads import Selection
+from laurels.service.laurels import Laurels
+from laurels.service.read.reads import Selection
 from support.kafka import Game, shared_kafka
 from support.services import Stage
 from support.waiting import until_async
@@ -33,7 +34,7 @@ from support.waiting import until_async
 ADMIN = Caller(Role.ADMIN, None, "test")
 PATIENCE_S = 30
 
-# The example of that design.
+# The example event of the design that Laurels replaces.
 EVENT = {
     "matchId": "match-abc-123",
     "playerId": "player-789",
@@ -56,7 +57,7 @@ TERMS = {
 
 
 def event_of(shape: str, user: str, score: float, board: str) -> dict[str, Any]:
-    """An event as a game of that pod writes it, of just now."""
+    """Return an event with the current time, in the shape that the game of a pod writes."""
     now_ms = int(time.time() * 1000)
     iso = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
     if shape == "pod-1":
@@ -72,14 +73,14 @@ def event_of(shape: str, user: str, score: float, board: str) -> dict[str, Any]:
 
 
 class Arena:
-    """A Kafka, and services that take scores from it."""
+    """A Kafka, and services that consume scores from it."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         stage.clock.now = time.time_ns() // 1000
         self.kafka = shared_kafka()
         self.game = Game(self.kafka.servers)
-        # Tests share a Kafka: each has topics of its own.
+        # Tests share one Kafka, so each test uses its own topics.
         self.mark = uuid.uuid4().hex[:8]
         self.topics = Topics(f"{self.mark}.")
         self.pods: dict[str, str] = {}
@@ -87,14 +88,14 @@ class Arena:
     @contextlib.asynccontextmanager
     async def running(self, *, batch: int = 1000, **settings: Any) -> AsyncIterator[Laurels]:
         broker = settings.pop("broker", None) or KafkaBroker(self.kafka.servers, {"session.timeout.ms": "6000"})
-        ingest = Ingest(f"laurels-{self.mark}", batch)
+        kafka = {"ingest": 1, "kafka_group": f"laurels-{self.mark}", "ingest_batch": batch}
         async with self.stage.running(
-            broker=broker, ingest=ingest, topic_prefix=self.topics.prefix, jobs_interval_ms=50, **settings
+            broker=broker, kafka_topic_prefix=self.topics.prefix, jobs_interval_ms=50, **kafka, **settings
         ) as laurels:
             yield laurels
 
     async def make_pod(self, laurels: Laurels, shape: str, *, topic: bool = True, **fields: Any) -> Board:
-        """A pod with a schema and a board that adds up."""
+        """Create a pod with a schema, a topic and a board with the rule `increment`, and return the board."""
         pod_id = self.pods.setdefault(shape, f"{shape}-{self.mark}")
         await laurels.access.create_pod(pod_id, pod_id)
         if shape in TERMS:
@@ -110,14 +111,14 @@ class Arena:
 
 
 def told_by(message: Message) -> dict[str, Any]:
-    """The headers of a dead letter, ours without what they begin with."""
+    """Return the headers of a dead letter, without the prefix `laurels-`."""
     headers: Any = message.headers() or []
     return {name.removeprefix("laurels-"): (value or b"").decode("utf-8", "replace") for name, value in headers}
 
 
 async def totals(laurels: Laurels, board: Board) -> dict[str, float]:
     page = (await laurels.reads.top(laurels.boards.to_read(ADMIN, board.uuid), Selection(), 0, 1000)).value
-    return {place.user_id: place.score for place in page.places}
+    return {place.user_id: place.score for place in page.entries}
 
 
 async def has(laurels: Laurels, board: Board, expected: dict[str, float]) -> bool:
@@ -125,14 +126,14 @@ async def has(laurels: Laurels, board: Board, expected: dict[str, float]) -> boo
 
 
 def dead(arena: Arena, shape: str) -> list[dict[str, Any]]:
-    """The dead letters of a pod: what our headers say, and the value."""
+    """Return the dead letters of a pod: the headers, and the value."""
     letters = arena.game.read(arena.topics.dead_letters(arena.pods[shape]))
     return [told_by(message) | {"value": message.value()} for message in letters]
 
 
 async def until(ready: Callable[[], Awaitable[bool]], what: str) -> None:
     async def answers() -> bool:
-        # A topic that was just made may have no leader yet.
+        # A new topic may have no leader yet.
         with contextlib.suppress(LaurelsError, KafkaException):
             return await ready()
         return False

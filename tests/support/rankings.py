@@ -1,4 +1,4 @@
-"""A small ranking, and what fills an index with it."""
+"""A small ranking, and functions that load it into an index."""
 
 from collections.abc import AsyncIterator
 

@@ -1,5 +1,7 @@
-"""Stores that come back with less than they had: a PostgreSQL with a standby that lags behind, one whose disk is set
-back to an older state, and a Redis that starts from an old snapshot.
+"""Stores that lose data.
+
+A PostgreSQL whose standby lags behind, a PostgreSQL whose disk is reset to an older state, and a Redis that starts from
+an old snapshot.
 """
 
 import contextlib
@@ -13,7 +15,7 @@ from support.waiting import until
 
 
 class PostgresPair:
-    """A primary with a standby that follows asynchronously. After a failover they change roles."""
+    """A PostgreSQL primary with an asynchronous standby. A failover swaps their roles."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -29,16 +31,16 @@ class PostgresPair:
         self.follow()
 
     def follow(self) -> None:
-        """Make the standby anew; it has all of the primary once this has returned."""
+        """Recreate the standby from the primary, and return once it has caught up."""
         shutil.rmtree(self.standby.folder / "data", ignore_errors=True)
         self.standby.copy_from(self.primary)
         self.standby.start()
-        # What is written from here on is replayed soon, and what was is there.
+        # While it streams, the standby replays new writes within moments.
         until(lambda: "streaming" in self._replication("state"), "the standby")
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Wait until the standby has what the primary has by now."""
+        """Wait until the standby has replayed all that the primary has written so far."""
         written = self._value(self.primary, "pg_current_wal_flush_lsn()")
         until(
             lambda: self._value(self.standby, f"coalesce(pg_last_wal_replay_lsn() >= '{written}', false)") == "t",
@@ -50,11 +52,11 @@ class PostgresPair:
         return int(self._value(self.primary, "count(*) FROM pg_stat_replication"))
 
     def cut(self) -> None:
-        """From now on the standby gets nothing."""
+        """Stop replication: kill the standby."""
         self.standby.kill()
 
     def fail_over(self) -> None:
-        """The primary is lost, and the standby takes over with what it has."""
+        """Kill the primary and promote the standby, which has only what it received before."""
         self.primary.kill()
         self.primary, self.standby = self.standby, self.primary
         self.primary.start()
@@ -83,7 +85,7 @@ class PostgresPair:
 
 
 class DiskSnapshot:
-    """The state of a PostgreSQL's disk, as a storage system keeps it: of one moment, and of the same timeline."""
+    """A copy of a PostgreSQL's disk at one moment, as a storage system takes it: restoring it keeps the timeline."""
 
     def __init__(self, postgres: PostgresServer) -> None:
         self._postgres = postgres
@@ -111,14 +113,14 @@ def _same_owner(source: Path, target: Path) -> None:
 
 
 class RedisSnapshot:
-    """What Redis holds at a moment; it may start from that later."""
+    """A snapshot of a Redis, from which it can start again later."""
 
     def __init__(self, redis: RedisServer) -> None:
         self._redis = redis
         redis.call("SAVE")
 
     def restore(self) -> None:
-        """Only once: the next time it starts empty again, as it does without this."""
+        """Restart Redis from the snapshot; after the next restart it is empty, as usual."""
         self._redis.kill()
         self._redis.start()
         (self._redis.folder / "dump.rdb").unlink()

@@ -1,4 +1,4 @@
-"""A real `laurels serve` or `ingest`, in a process of its own, on a free port, that can be killed and started again."""
+"""A real `laurels serve` or `ingest` process on a free port, which tests can kill and restart."""
 
 import os
 import socket
@@ -11,15 +11,19 @@ from typing import Self
 
 import httpx
 
+from laurels.client.tls import tls_for
+
 ADMIN_KEY = "an-admin-key-for-tests"
 START_TIMEOUT_S = 60
+# For clients of plain HTTP: the certificates of the system take 35 ms to load for each client.
+PLAIN = tls_for("http://127.0.0.1")
 
 
 _given: set[int] = set()
 
 
 def free_port() -> int:
-    """One that nobody listens on, and that was given to nobody else here who may be about to."""
+    """Return a port that no process listens on and that this test process has not handed out before."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -29,15 +33,29 @@ def free_port() -> int:
 
 
 def reserve_ports(*ports: int) -> bool:
-    """False: one of them is given already."""
-    if not _given.isdisjoint(ports):
+    """Reserve ports, and return True; return False if one of them is already reserved."""
+    if not _given.isdisjoint(ports) or not all(map(_reserve_among_processes, ports)):
         return False
     _given.update(ports)
     return True
 
 
+def _reserve_among_processes(port: int) -> bool:
+    """Reserve a port among the test processes of a run: the first one creates a file."""
+    scratch = os.environ.get("LAURELS_TEST_SCRATCH")
+    if scratch is None:
+        return True
+    folder = Path(scratch) / "ports"
+    folder.mkdir(exist_ok=True)
+    try:
+        (folder / str(port)).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 def environment(data_dir: Path, **settings: str) -> dict[str, str]:
-    """The environment of a laurels command: nobody else's settings, this data folder."""
+    """Return the environment for a laurels command: this data folder and these settings, no inherited LAURELS_ ones."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAURELS_")}
     return (
         clean
@@ -49,7 +67,7 @@ def environment(data_dir: Path, **settings: str) -> dict[str, str]:
 def laurels(
     *arguments: str, data_dir: Path, stdin: str | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+    """Run a laurels command and wait for its end."""
     return subprocess.run(
         [sys.executable, "-m", "laurels", *arguments],
         env=environment(data_dir, **settings),
@@ -64,37 +82,41 @@ def laurels(
 class RunningServer:
     COMMAND = "serve"
 
+    # The folder of another version of the package.
+    source: Path | None = None
+
     def __init__(self, data_dir: Path, **settings: str) -> None:
         self.data_dir = data_dir
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._settings = {"admin_key": ADMIN_KEY, "port": str(self.port)} | settings
+        self.settings = {"admin_key": ADMIN_KEY, "port": str(self.port)} | settings
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, wait: bool = True) -> None:
+        path = {} if self.source is None else {"PYTHONPATH": str(self.source)}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "laurels", self.COMMAND], env=environment(self.data_dir, **self._settings)
+            [sys.executable, "-m", "laurels", self.COMMAND], env=environment(self.data_dir, **self.settings) | path
         )
         if wait:
             self.wait_ready()
 
     def restart_with(self, **settings: str) -> None:
         self.kill()
-        self._settings |= settings
+        self.settings |= settings
         self.start()
 
     def wait_ready(self) -> None:
         assert self._process is not None
         end = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < end:
-            assert self._process.poll() is None, f"the server ended with {self._process.returncode}"
+            assert self._process.poll() is None, f"the server exited with {self._process.returncode}"
             try:
-                if httpx.get(self.url + "/readyz", timeout=5).status_code == 200:
+                if httpx.get(self.url + "/readyz", timeout=5, verify=PLAIN).status_code == 200:
                     return
             except httpx.TransportError:
                 pass
             time.sleep(0.02)
-        raise AssertionError("the server did not get ready")
+        raise AssertionError("the server was not ready in time")
 
     def kill(self) -> None:
         assert self._process is not None
@@ -121,7 +143,7 @@ class RunningServer:
 
     def client(self, key: str | None = ADMIN_KEY) -> httpx.Client:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, verify=PLAIN)
 
     def __enter__(self) -> Self:
         self.start()
@@ -139,4 +161,4 @@ class RunningIngest(RunningServer):
 
     def __init__(self, data_dir: Path, **settings: str) -> None:
         super().__init__(data_dir, **settings)
-        self._settings["ingest_port"] = str(self.port)
+        self.settings["ingest_port"] = str(self.port)

@@ -1,11 +1,11 @@
-"""Boards with seasons for tests, and the days that go by."""
+"""Boards with seasons for tests, and a function that lets days pass."""
 
 from typing import Any
 
 from laurels.core.board import Board
 from laurels.core.windows import ALL_TIME
 from laurels.service.laurels import Laurels
-from laurels.service.reads import Selection
+from laurels.service.read.reads import Selection
 from support.people import DAILY, HOUR, held
 from support.services import Stage
 
@@ -18,7 +18,7 @@ async def create(laurels: Laurels, uuid: str = "board", **fields: Any) -> Board:
 
 
 async def pass_days(laurels: Laurels, stage: Stage, days: int) -> None:
-    """The jobs run once an hour."""
+    """Advance the clock by days, and run the due jobs every hour."""
     for _ in range(days * 24):
         stage.clock.now += HOUR
         await laurels.jobs.run_due()
@@ -26,4 +26,4 @@ async def pass_days(laurels: Laurels, stage: Stage, days: int) -> None:
 
 async def top(laurels: Laurels, uuid: str = "board", **selection: Any) -> list[tuple[int, str, float]]:
     page = (await laurels.reads.top(held(laurels, uuid), Selection(**selection), 0, 100)).value
-    return [(place.rank, place.user_id, place.score) for place in page.places]
+    return [(place.rank, place.user_id, place.score) for place in page.entries]

@@ -1,8 +1,8 @@
-"""The service on the real adapters, with a clock that the test holds."""
+"""The service on the real adapters, with a clock that the test controls."""
 
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
 from laurels.adapters.sqlite import SqliteLedger
 from laurels.ports import Index, Ledger
+from laurels.service.index.verify import Difference
 from laurels.service.laurels import Laurels
-from laurels.service.verify import Difference
+from laurels.settings import SETTINGS, Settings
 from support.ledgers import FakeClock
 from support.stores import shared_postgres, shared_redis
 
@@ -29,6 +30,14 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `Laurels`: settings by name become `settings`, the others are passed on."""
+    values = {**DEFAULTS, "sender": HttpSender(), **given}
+    chosen = {name: value for name, value in values.items() if name in SETTINGS and name != "admin_key"}
+    others = {name: value for name, value in values.items() if name not in chosen}
+    return others | {"settings": Settings.of(chosen)}
+
+
 @contextlib.asynccontextmanager
 async def running(
     folder: Path,
@@ -41,9 +50,8 @@ async def running(
 ) -> AsyncIterator[Laurels]:
     clock = clock or FakeClock()
     ledger = ledger or SqliteLedger(folder / "laurels.db", clock)
-    settings = {"sender": HttpSender()} | DEFAULTS | settings
     feed = MemoryFeed()
-    laurels = Laurels(ledger, index or MemoryIndex(feed), feed, clock, **settings)
+    laurels = Laurels(ledger, index or MemoryIndex(feed), feed, clock, **arguments(settings))
     try:
         await laurels.open()
         if load:
@@ -55,15 +63,14 @@ async def running(
 
 @contextlib.asynccontextmanager
 async def running_shared(database: str, clock: FakeClock, **settings: Any) -> AsyncIterator[Laurels]:
-    """The same on PostgreSQL and Redis: any number of them on one database."""
+    """Run a service on PostgreSQL and Redis; several can run on one database."""
     connection = RedisConnection(parse_redis_url(shared_redis().url), timeout_ms=10_000)
-    settings = {"sender": HttpSender()} | DEFAULTS | settings
     laurels = Laurels(
         PostgresLedger(database, clock, max_connections=4),
         RedisIndex(connection),
         RedisFeed(connection),
         clock,
-        **settings,
+        **arguments(settings),
     )
     try:
         await laurels.open()
@@ -74,7 +81,7 @@ async def running_shared(database: str, clock: FakeClock, **settings: Any) -> As
 
 
 class Stage:
-    """Where a test plays: servers that are started one after the other, or beside each other where that can be."""
+    """The stores of a test. Services on them run one after the other or, in shared mode, at the same time."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind = kind
@@ -90,5 +97,5 @@ class Stage:
 
 
 async def differences(laurels: Laurels) -> list[Difference]:
-    """All that `verify` finds."""
+    """Return all differences that `verify` finds."""
     return [each async for checked in laurels.verify() for each in checked.differences]

@@ -21,7 +21,7 @@ class Deployment:
         self.folder = folder
         self.postgres = postgres
         self.redis = redis
-        # A machine that stands still for a second is no Redis that is gone.
+        # A long timeout, so that a pause of the test machine does not look like a Redis outage.
         patient = {"index_timeout_ms": "10000", "log_level": "warning"}
         self.settings = {"ledger": postgres.url(), "index": redis.url} | patient | settings
         self.servers = [RunningServer(folder / f"server-{number}", **self.settings) for number in range(servers)]

@@ -1,5 +1,7 @@
-"""Private PostgreSQL and Redis servers for tests: on free ports of the loopback, with temporary data, started and
-stopped by their own process ids, so that they can be killed, frozen and restarted.
+"""Private PostgreSQL and Redis servers for tests.
+
+They listen on free loopback ports and keep temporary data. Tests signal them by process id to kill, freeze and restart
+them.
 """
 
 import atexit
@@ -31,7 +33,7 @@ HOST = "127.0.0.1"
 
 
 def need(name: str) -> str:
-    """The path of a server's program. Without it a test skips with the reason, and in CI it fails."""
+    """Return the path of a program; if it is not installed, skip the test with the reason, or fail it in CI."""
     folders = [*map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), "/usr/sbin"]
     found = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *folders]))
     if found is None:
@@ -43,7 +45,7 @@ def need(name: str) -> str:
 
 
 class Process:
-    """A server and the processes that it starts, that can be killed and frozen as a whole."""
+    """A server with its child processes, which can be killed and frozen as a whole."""
 
     def __init__(self, command: list[str], log: Path, user: str | None = None) -> None:
         with log.open("ab") as output:
@@ -56,7 +58,10 @@ class Process:
         return self._process.poll() is None
 
     def signal_all(self, number: int) -> None:
-        """PostgreSQL's processes are in sessions of their own: a process group would not reach them."""
+        """Send a signal to the server and its child processes, one by one.
+
+        PostgreSQL's processes run in separate sessions, so a signal to the process group would not reach them.
+        """
         for each in self._everybody():
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.send_signal(number)
@@ -74,7 +79,7 @@ class Process:
         everybody = self._everybody()
         self.signal_all(signal.SIGKILL)
         self._process.wait()
-        # PostgreSQL does not start again while one of the old processes is there.
+        # PostgreSQL does not start while a process of the old server is alive.
         psutil.wait_procs(everybody, START_TIMEOUT_S)
 
     def wait(self) -> None:
@@ -82,7 +87,7 @@ class Process:
 
 
 class Store:
-    """What PostgreSQL and Redis have in common."""
+    """The common part of all servers here."""
 
     def __init__(self, folder: Path, port: int | None = None) -> None:
         self.folder = folder
@@ -98,7 +103,7 @@ class Store:
         return self._process
 
     def kill(self) -> None:
-        """As a power cut of the process: SIGKILL to it and all that belongs to it."""
+        """Kill the server and its child processes with SIGKILL."""
         if self._process is not None:
             self._process.kill()
 
@@ -119,20 +124,23 @@ class Store:
 
 
 class PostgresServer(Store):
-    """PostgreSQL won't run as root: it then runs as the user that Debian's package makes for it."""
+    """A PostgreSQL server.
+
+    PostgreSQL refuses to run as root, so root starts it as the user that Debian's package creates.
+    """
 
     def __init__(self, folder: Path, port: int | None = None, **settings: str) -> None:
         super().__init__(folder, port)
         self._settings = settings
         self._postgres = need("postgres")
-        self._user = "postgres" if os.geteuid() == 0 else None
-        self.user = self._user or pwd.getpwuid(os.geteuid()).pw_name
+        self.os_user = "postgres" if os.geteuid() == 0 else None
+        self.user = self.os_user or pwd.getpwuid(os.geteuid()).pw_name
 
     def start(self) -> None:
         data = self.folder / "data"
         if not data.exists():
             self._make(data)
-        # A killed one leaves a file with its process id, which may be in use again.
+        # A killed server leaves its process id in this file, and another process may have that id now.
         (data / "postmaster.pid").unlink(missing_ok=True)
         settings = {
             "port": self.port,
@@ -144,21 +152,21 @@ class PostgresServer(Store):
         } | self._settings
         arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self._process = Process(
-            [self._postgres, "-D", str(data), *arguments], self.folder / "postgres.log", user=self._user
+            [self._postgres, "-D", str(data), *arguments], self.folder / "postgres.log", user=self.os_user
         )
         until(self._answers, "PostgreSQL")
 
     def _make(self, data: Path) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         data.mkdir(mode=0o700)
-        if self._user is not None:
-            shutil.chown(data, self._user)
+        if self.os_user is not None:
+            shutil.chown(data, self.os_user)
             for parent in data.parents:
                 with contextlib.suppress(PermissionError):
                     parent.chmod(parent.stat().st_mode | 0o011)
         options = ["-D", str(data), "-U", self.user, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
         subprocess.run(
-            [need("initdb"), *options], user=self._user, check=True, capture_output=True, timeout=60, cwd="/"
+            [need("initdb"), *options], user=self.os_user, check=True, capture_output=True, timeout=60, cwd="/"
         )
 
     def _answers(self) -> bool:
@@ -172,12 +180,12 @@ class PostgresServer(Store):
         )
 
     def copy_from(self, primary: "PostgresServer") -> None:
-        """Become a standby of another one; it follows once it is started."""
+        """Become a standby of another server; replication begins with the next start."""
         self.folder.mkdir(parents=True, exist_ok=True)
         data = self.folder / "data"
         data.mkdir(mode=0o700)
-        if self._user is not None:
-            shutil.chown(data, self._user)
+        if self.os_user is not None:
+            shutil.chown(data, self.os_user)
         source = [
             "-h",
             HOST,
@@ -194,14 +202,14 @@ class PostgresServer(Store):
             "fast",
         ]
         subprocess.run(
-            [need("pg_basebackup"), *source], user=self._user, check=True, capture_output=True, timeout=60, cwd="/"
+            [need("pg_basebackup"), *source], user=self.os_user, check=True, capture_output=True, timeout=60, cwd="/"
         )
 
     def promote(self) -> None:
         self.sql("SELECT pg_promote()")
 
     def stop(self) -> None:
-        """An orderly stop that does not wait for clients."""
+        """Stop the server in an orderly way, without waiting for clients."""
         self.process.signal_first(signal.SIGINT)
         self.process.wait()
 
@@ -210,7 +218,7 @@ class PostgresServer(Store):
         return self.url(name)
 
     def dump(self, source: str, target: str) -> None:
-        """Restore a dump of a database into another one, which is empty."""
+        """Dump a database and restore it into another, empty one."""
         where = ["-h", HOST, "-p", str(self.port), "-U", self.user]
         dumped = subprocess.run([need("pg_dump"), *where, source], check=True, capture_output=True, timeout=60)
         subprocess.run(
@@ -227,7 +235,7 @@ class PostgresServer(Store):
 
 
 class RedisServer(Store):
-    """`options` are lines of its configuration. Data survives a restart only with `appendonly yes`."""
+    """A Redis server; `options` are its settings. Data survives a restart only with `appendonly yes`."""
 
     def __init__(self, folder: Path, port: int | None = None, **options: str) -> None:
         super().__init__(folder, port)
@@ -261,7 +269,7 @@ class RedisServer(Store):
 
 
 class RedisClusterServers:
-    """Three masters with a replica each."""
+    """A Redis Cluster of three masters with one replica each."""
 
     NODE_TIMEOUT_MS = 1000
 
@@ -298,7 +306,7 @@ class RedisClusterServers:
         self.wait_ready()
 
     def wait_ready(self, replicas: int = 3, timeout_s: float = START_TIMEOUT_S) -> None:
-        """All slots are served, and this many replicas follow their masters."""
+        """Wait until all slots are served and this many replicas follow their masters."""
 
         def ready() -> bool:
             try:
@@ -347,7 +355,7 @@ class RedisClusterServers:
 
 
 class PgBouncer(Store):
-    """A pooler in transaction mode before a PostgreSQL."""
+    """PgBouncer in transaction mode in front of a PostgreSQL."""
 
     def __init__(self, folder: Path, postgres: PostgresServer) -> None:
         super().__init__(folder)
@@ -364,7 +372,7 @@ class PgBouncer(Store):
             f"[pgbouncer]\nlisten_addr = {HOST}\nlisten_port = {self.port}\nauth_type = trust\n"
             f"auth_file = {self.folder}/users.txt\npool_mode = transaction\ndefault_pool_size = 4\nunix_socket_dir =\n"
         )
-        self._process = Process([self._program, str(config)], self.folder / "log", user=self._postgres._user)
+        self._process = Process([self._program, str(config)], self.folder / "log", user=self._postgres.os_user)
         until(self._answers, "PgBouncer")
 
     def _answers(self) -> bool:
@@ -377,7 +385,7 @@ class PgBouncer(Store):
 
 
 def _cluster_port() -> int:
-    """Nodes talk to each other on a second port, 10,000 higher."""
+    """Return a free port for a node of a cluster, whose bus port (10,000 higher) is free too."""
     while True:
         port = free_port()
         if port > 50_000:
@@ -393,14 +401,14 @@ def _cluster_port() -> int:
 
 
 def end_claim(redis_server: RedisServer, meta: bytes) -> None:
-    """As if the time of whoever builds a ranking were over; `meta` is the key of what is known of it."""
+    """Expire the lease on the build of a ranking; `meta` is the key of the ranking's metadata."""
     assert redis_server.call("HEXISTS", meta, "until")
     redis_server.call("HSET", meta, "until", 1)
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Where another user's process may work: pytest's own folders are for their owner only."""
+    """Create a folder that other users can enter; pytest's own folders are for their owner only."""
     with tempfile.TemporaryDirectory(prefix="laurels-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -409,10 +417,11 @@ def temporary_folder() -> Iterator[Path]:
 
 @functools.cache
 def shared_postgres() -> PostgresServer:
-    """One for all tests that do no harm to it; each takes a database or schema of its own. Nothing but the tests has
-    transactions there.
+    """Return the PostgreSQL that all non-destructive tests share; each test uses its own database or schema.
+
+    Only the tests run transactions there, because autovacuum is off.
     """
-    # Nobody kills it: that is for servers of one's own, which sync.
+    # No test kills this server, so it needs no fsync.
     return _until_the_end(PostgresServer(_shared_folder() / "postgres", autovacuum="off", fsync="off"))
 
 
@@ -423,7 +432,7 @@ def shared_redis() -> RedisServer:
 
 @functools.cache
 def shared_cluster() -> RedisClusterServers:
-    # Nobody kills its nodes, so none is to be taken for dead.
+    # No test kills these nodes, so a slow one must not be declared dead.
     return _until_the_end(RedisClusterServers(_shared_folder() / "cluster", node_timeout_ms=15_000))
 
 

@@ -1,10 +1,10 @@
-"""Writers and readers that never pause, and what they may and may not see.
+"""Continuous writers and readers, and checks of every response.
 
-Writers repeat what gets no answer, with the same event id and at whichever server answers, as clients do; some of what
-they send tells where a user is. Readers check every answer: it has to be in order and numbered right, and each score in
-it has to be one that the user can have, given what was sent before the answer came and what was acknowledged, with a
-rank, before the question was asked. A moderator hides and shows users of one board, voids events of it and restores
-them, and lets users join and leave circles.
+Writers retry requests without a response, with the same event id and at any server, as clients do; some events carry
+the user's region. Readers check every response: the entries are in order and have the right ranks, and each score is
+possible, given the events that were sent before the response arrived and those that were acknowledged with a rank
+before the request was made. A moderator hides and shows users of one board, voids and restores its events, and lets
+users join and leave circles.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from support.model import exact
-from support.running import ADMIN_KEY, RunningServer
+from support.running import ADMIN_KEY, PLAIN, RunningServer
 from support.waiting import until_equal
 
 USERS = [f"user-{number}" for number in range(12)]
@@ -32,7 +32,7 @@ SEGMENTS = [f"region:{region}" for region in REGIONS] + [f"circle:{circle}" for 
 
 @dataclass(frozen=True)
 class Tally:
-    """What some scores of a user add up to, whatever the rule."""
+    """A summary of some scores of a user that serves every rule."""
 
     total: Fraction = Fraction(0)
     lowest: float = math.inf
@@ -53,9 +53,9 @@ class TrafficBoard:
     ties: str = "earliest"
     capacity: int | None = None
     segmented: bool = False
-    # Users are hidden on it, and events voided: scores may go anywhere.
+    # The moderator hides users and voids events here, so a score can go up or down.
     judged: bool = False
-    # What was sent so far, and what was acknowledged with a rank.
+    # The events sent so far, and those acknowledged with a rank.
     sent: Tallies = field(default_factory=lambda: dict.fromkeys(USERS, Tally()))
     ranked: Tallies = field(default_factory=lambda: dict.fromkeys(USERS, Tally()))
 
@@ -64,7 +64,7 @@ class TrafficBoard:
         fields: dict[str, Any] = {"UUID": self.uuid, "rule": self.rule, "order": self.order, "ties": self.ties}
         if self.segmented:
             fields["segments"] = ["global", "region", "circle"]
-        # Beside what is looked at, resets go on all the time.
+        # Readers look at `all`; meanwhile a second window resets every minute.
         windows = ["all", {"window": "minute", "cron": "* * * * *"}]
         seasons = {"windows": windows, "graceSeconds": 2}
         return {"podId": "default", "name": self.uuid, "capacity": self.capacity} | fields | seasons
@@ -83,7 +83,7 @@ def make_boards() -> list[TrafficBoard]:
 
 
 def await_boards(servers: Sequence[RunningServer], uuids: Sequence[str]) -> None:
-    """A board is in force on every server within a second."""
+    """Check that every server knows the boards within a second."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(server.client()) for server in servers]
         paths = [f"/api/v1/leaderboards/{uuid}" for uuid in uuids]
@@ -96,9 +96,9 @@ class Traffic:
     ) -> None:
         self.servers = servers
         self.boards = [board for board in make_boards() if moderated or not board.judged]
-        # What is acknowledged now may be lost: nobody may count on it.
+        # True while acknowledged events may be lost, so that no check relies on them.
         self.losing = False
-        # How often something was lost: an answer from before says nothing of what is shown after.
+        # Number of data losses. A read that spans one is not checked.
         self.losses = 0
         # event id → (board, user, score)
         self.sent: dict[str, tuple[str, str, float]] = {}
@@ -106,7 +106,7 @@ class Traffic:
         # event id → (board, user, score, time in µs)
         self.acknowledged: dict[str, tuple[str, str, float, int]] = {}
         self.spooled = 0
-        # Of those, the ones that are in the ledger for sure.
+        # Acknowledged events that are in the ledger, not only in a spool.
         self.stored: set[str] = set()
         self.reads = 0
         self.degraded_reads = 0
@@ -131,7 +131,7 @@ class Traffic:
             thread.start()
 
     def lose(self, keys: Collection[str]) -> None:
-        """These events were acknowledged and are gone: from now on nobody may be shown what they added."""
+        """Forget acknowledged events that were lost: from now on no read may show their effect."""
         self.losses += 1
         for key in keys:
             del self.acknowledged[key]
@@ -157,7 +157,9 @@ class _Client(threading.Thread):
         self.rng = random.Random(seed)
         headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
         self._clients = {
-            server.url: httpx.Client(base_url=server.url, headers=headers, timeout=httpx.Timeout(12, connect=1))
+            server.url: httpx.Client(
+                base_url=server.url, headers=headers, timeout=httpx.Timeout(12, connect=1), verify=PLAIN
+            )
             for server in traffic.servers
         }
 
@@ -165,7 +167,7 @@ class _Client(threading.Thread):
         try:
             while not self.traffic.stopping.is_set():
                 self.step()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the test has to hear of it
+        except Exception as error:  # noqa: BLE001 - the test reports every error
             self.traffic.problems.append(f"{self.name}: {error!r}")
         finally:
             for client in self._clients.values():
@@ -175,7 +177,7 @@ class _Client(threading.Thread):
         raise NotImplementedError
 
     def call(self, method: str, path: str, **rest: Any) -> httpx.Response | None:
-        """None: the server was not there, or went away in the middle."""
+        """Send a request to a random server; return None if it was unreachable or the connection broke."""
         client = self._clients[self.rng.choice(list(self._clients))]
         try:
             return client.request(method, path, **rest)
@@ -284,14 +286,17 @@ class Reader(_Client):
 
 
 class Moderator(_Client):
-    """Acts are repeated with the same key until they are answered, also when the time is over."""
+    """A client that sends moderation actions.
+
+    It retries each with the same idempotency key until it succeeds, even after the traffic is stopped.
+    """
 
     BOARD = "judged"
     _number = 0
 
     def __init__(self, traffic: Traffic, name: str, seed: int) -> None:
         super().__init__(traffic, name, seed)
-        # What must be so at the end.
+        # The state that the test expects at the end.
         self.hidden: set[str] = set()
         self.voided: dict[str, set[str]] = {}
         self.circles: dict[str, set[str]] = {user: set() for user in USERS}
@@ -343,7 +348,7 @@ class Moderator(_Client):
             response = self.call(method, path, **options)
             if response is not None and response.status_code == 200:
                 return dict(response.json())
-            # 202: it goes on.
+            # 202: the action is still running.
             if response is not None and response.status_code not in {202, 409, 429, 503}:
                 break
             time.sleep(0.05)
@@ -352,16 +357,16 @@ class Moderator(_Client):
 
 
 def check_entries(board: TrafficBoard, entries: list[dict[str, Any]], total: int, *, from_the_top: bool) -> list[str]:
-    """What is wrong with the order and the numbers of neighbouring entries."""
+    """Return what is wrong with the order and the ranks of consecutive entries."""
     ranks = [entry["rank"] for entry in entries]
     wrong = {
         "out of order": not is_in_order(board, entries),
-        "a user twice": len({entry["userId"] for entry in entries}) < len(entries),
-        "ranks are wrong": not is_numbered(board, entries, from_the_top=from_the_top),
-        "does not begin with 1": from_the_top and ranks[:1] not in ([], [1]),
-        "more than are shown": from_the_top and total != len(entries),
-        "over its capacity": board.capacity is not None and total > board.capacity,
-        "a rank beyond the total": max(ranks, default=0) > total,
+        "a user appears twice": len({entry["userId"] for entry in entries}) < len(entries),
+        "wrong ranks": not is_numbered(board, entries, from_the_top=from_the_top),
+        "the first rank is not 1": from_the_top and ranks[:1] not in ([], [1]),
+        "the total differs from the number of entries": from_the_top and total != len(entries),
+        "over capacity": board.capacity is not None and total > board.capacity,
+        "a rank greater than the total": max(ranks, default=0) > total,
     }
     return [problem for problem, found in wrong.items() if found]
 
@@ -384,7 +389,10 @@ def is_numbered(board: TrafficBoard, entries: list[dict[str, Any]], *, from_the_
 
 
 def is_possible(board: TrafficBoard, score: float, ranked: Tally, sent: Tally) -> bool:
-    """At least what was ranked before, at most what was sent until now. Lower is better where `best` is the rule."""
+    """Check that a score includes all events ranked before the request, and only events sent before the response.
+
+    On boards with the rule `best`, lower is better.
+    """
     if board.rule == "latest":
         return score in sent.values
     if board.rule == "best":

@@ -1,5 +1,7 @@
-"""Waiting for what a running system will show. A loaded machine is not a fault: the patience is for all tests, and
-only what the service promises within a time has a time of its own.
+"""Functions that wait for a condition of a running system.
+
+A slow machine is not a failure, so all tests share one generous timeout. Only a time that the service promises has a
+timeout of its own.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ PAUSE_S = 0.02
 
 
 class _Stalls(threading.Thread):
-    """Measures for how long the machine stood still: a short sleep, again and again, that ends too late."""
+    """A thread that measures how long the machine stalled: it sleeps briefly and adds up how late it wakes."""
 
     def __init__(self) -> None:
         super().__init__(name="stalls", daemon=True)
@@ -37,7 +39,7 @@ def _stalls() -> _Stalls:
 
 
 class Patience:
-    """A time that passes only while the machine works."""
+    """A timeout that does not count the time during which the machine stalled."""
 
     def __init__(self, within_s: float) -> None:
         self._within_s = within_s
@@ -48,14 +50,14 @@ class Patience:
     def is_over(self) -> bool:
         if time.monotonic() - self._start < self._within_s:
             return False
-        # Whoever measures may have stood still as well, until now.
+        # The measuring thread may have been stalled too: let it catch up.
         time.sleep(3 * PAUSE_S)
         passed_s = time.monotonic() - self._start - (_stalls().total_s - self._stalled_s)
         return passed_s >= self._within_s
 
 
 def until(ready: Callable[[], T], what: str, within_s: float = PATIENCE_S) -> T:
-    """The first answer that is true."""
+    """Call `ready` until its result is true, and return that result."""
     patience = Patience(within_s)
     while not (found := ready()):
         assert not patience.is_over, f"{what}: not within {within_s} s"
@@ -79,7 +81,7 @@ async def until_async(ready: Callable[[], Awaitable[T]], what: str, within_s: fl
 
 
 async def until_so(holds: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> None:
-    """As `until`, while the tasks of the event loop go on."""
+    """Wait until a condition holds, while the tasks of the event loop run."""
 
     async def ready() -> bool:
         return holds()

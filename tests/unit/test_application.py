@@ -1,4 +1,4 @@
-"""Addresses: matched as they were sent, decoded part by part; a fault of ours is a problem too."""
+"""Routing: paths are matched as sent and decoded part by part; an internal error is returned as a problem."""
 
 import asyncio
 from typing import Any
@@ -47,7 +47,7 @@ def call(method: str, path: str) -> httpx.Response:
         ("/a/1?x=2", {"x": "1"}),
     ],
 )
-def test_named_parts(path: str, named: dict[str, str]) -> None:
+def test_path_parameters_are_matched_and_decoded(path: str, named: dict[str, str]) -> None:
     assert call("GET", path).json() == named
 
 
@@ -64,7 +64,7 @@ def test_named_parts(path: str, named: dict[str, str]) -> None:
         ("GET", "/fail", 500, "internal"),
     ],
 )
-def test_what_has_no_answer_is_a_problem(method: str, path: str, status: int, code: str) -> None:
+def test_failed_requests_return_a_problem_response(method: str, path: str, status: int, code: str) -> None:
     response = call(method, path)
     assert (response.status_code, response.json()["code"]) == (status, code)
     assert response.headers["Content-Type"] == "application/problem+json"

@@ -1,4 +1,4 @@
-"""Settings that don't go together are refused with what to do."""
+"""Settings that contradict each other are refused, with a message that says what to do."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 
 from laurels.config import environment_of, hide_password, read_settings
 from laurels.errors import Invalid
+from laurels.settings import SETTINGS
 
 POSTGRES = "postgresql://u:p@h/db"
 REDIS = "redis://:p@h"
@@ -24,7 +25,7 @@ REDIS = "redis://:p@h"
         ({"ledger": POSTGRES, "index": REDIS, "workers": 0}, "--workers", "1 to 64"),
     ],
 )
-def test_what_does_not_go_together(flags: dict[str, Any], field: str, text: str) -> None:
+def test_invalid_or_contradictory_settings_are_refused(flags: dict[str, Any], field: str, text: str) -> None:
     with pytest.raises(Invalid) as caught:
         read_settings(flags, {})
     assert caught.value.field == field
@@ -32,17 +33,17 @@ def test_what_does_not_go_together(flags: dict[str, Any], field: str, text: str)
     assert "secret" not in caught.value.message
 
 
-def test_a_worker_gets_the_same_settings() -> None:
+def test_worker_reads_the_same_settings_from_its_environment() -> None:
     flags = {"ledger": POSTGRES, "index": REDIS, "workers": 3, "spool": "s", "data_dir": "d", "log_level": "debug"}
     settings = read_settings(flags, {"LAURELS_MAX_BATCH": "7", "LAURELS_ADMIN_KEY": "x" * 20})
     again = read_settings({}, environment_of(settings))
-    assert again.workers == 1
+    assert again.server.workers == 1
     for name in ("ledger", "index", "spool", "data_dir", "log_level", "max_batch", "admin_key"):
-        assert getattr(again, name) == getattr(settings, name), name
-    assert again.spool == Path("s")
+        assert again.value(SETTINGS[name]) == settings.value(SETTINGS[name]), name
+    assert again.storage.spool == Path("s")
 
 
-def test_passwords_are_hidden() -> None:
+def test_passwords_in_urls_are_replaced_by_asterisks() -> None:
     assert hide_password("postgresql://me:se:cret@h:1/db") == "postgresql://me:***@h:1/db"
     assert hide_password("redis://:secret@h") == "redis://:***@h"
     sentinel = "redis+sentinel://:a@h/main?sentinel_password={}&ca=x"

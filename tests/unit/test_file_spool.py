@@ -1,4 +1,4 @@
-"""The spool keeps its order, survives a kill at any byte, and gives each item until it is dropped."""
+"""The spool keeps its order, survives a kill at any byte, and returns each item until it is dropped."""
 
 import asyncio
 import errno
@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laurels.adapters import spool_lane
+from laurels.adapters import spool_queue
 from laurels.adapters.file_spool import FileSpool
 from laurels.errors import Unavailable
 
@@ -46,7 +46,7 @@ def fill_up(room: int, fd: int, data: bytes) -> None:
     )
 )
 @settings(max_examples=60)
-def test_it_is_a_queue_that_survives_its_process(
+def test_spool_is_a_queue_that_survives_reopening(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:
     folder = tmp_path_factory.mktemp("spool")
@@ -62,8 +62,8 @@ def test_it_is_a_queue_that_survives_its_process(
                 await spool.append(items)
                 model.extend(items)
             elif step == "full":
-                # So many bytes fit on the disk, which may be whole items.
-                full = patch.object(spool_lane, "_write_all", partial(fill_up, count))
+                # The disk has room for `count` bytes, which may hold whole items.
+                full = patch.object(spool_queue, "_write_all", partial(fill_up, count))
                 with full, pytest.raises(Unavailable, match="No space left"):
                     await spool.append([b"refused" * 3] * 4)
             elif step == "drop" and model:
@@ -79,14 +79,14 @@ def test_it_is_a_queue_that_survives_its_process(
             assert await spool.peek(1000) == list(model)
         await spool.close()
 
-    original, spool_lane.SEGMENT_BYTES = spool_lane.SEGMENT_BYTES, 60
+    original, spool_queue.FILE_BYTES = spool_queue.FILE_BYTES, 60
     try:
         asyncio.run(run())
     finally:
-        spool_lane.SEGMENT_BYTES = original
+        spool_queue.FILE_BYTES = original
 
 
-def test_what_was_cut_off_is_left_out_and_the_rest_stays(tmp_path: Path) -> None:
+def test_truncated_last_record_is_skipped_and_the_rest_is_kept(tmp_path: Path) -> None:
     async def fill() -> None:
         spool = await opened(tmp_path)
         for number in range(10):
@@ -102,13 +102,13 @@ def test_what_was_cut_off_is_left_out_and_the_rest_stays(tmp_path: Path) -> None
         return items
 
     asyncio.run(fill())
-    (segment,) = tmp_path.glob("ledger/lane-*/*.log")
+    (segment,) = tmp_path.glob("ledger/queue-*/*.log")
     os.truncate(segment, segment.stat().st_size - 3)
     assert asyncio.run(read()) == [b"item %d" % number for number in range(9)]
 
 
-def test_a_lane_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
-    """Killed in the middle of appending: all that it said it had kept is there, in order."""
+def test_queue_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    """The process is killed while it appends: all items that it acknowledged are there, in order."""
     program = f"""
 import asyncio, itertools, pathlib
 from laurels.adapters.file_spool import FileSpool
@@ -140,7 +140,7 @@ asyncio.run(main())
     assert len(items) > kept
 
 
-def test_two_processes_have_lanes_of_their_own(tmp_path: Path) -> None:
+def test_open_spools_in_one_folder_use_separate_queues(tmp_path: Path) -> None:
     async def run() -> None:
         first, second = await opened(tmp_path), await opened(tmp_path)
         await first.append([b"first"])
@@ -161,7 +161,7 @@ def test_two_processes_have_lanes_of_their_own(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_is_for_another_ledger_is_left_for_it(tmp_path: Path) -> None:
+def test_items_of_another_ledger_are_not_returned(tmp_path: Path) -> None:
     async def run() -> None:
         spool = await opened(tmp_path)
         await spool.append([b"for the first"])
@@ -177,8 +177,8 @@ def test_what_is_for_another_ledger_is_left_for_it(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_it_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_lane, "MAX_BYTES", 100)
+def test_append_beyond_the_maximum_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_queue, "MAX_BYTES", 100)
 
     async def run() -> None:
         spool = await opened(tmp_path)
@@ -192,14 +192,14 @@ def test_it_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(run())
 
 
-def test_a_folder_that_can_t_be_used_is_named(tmp_path: Path) -> None:
+def test_unusable_spool_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(Unavailable, match="can't be the spool"):
+    with pytest.raises(Unavailable, match="can't be used as the spool"):
         asyncio.run(opened(tmp_path / "file"))
 
 
-def test_a_folder_that_can_t_be_synced_refuses_and_loses_nothing(tmp_path: Path) -> None:
-    """No file descriptor was free, once, when a new segment was begun."""
+def test_failed_folder_sync_refuses_the_append_and_loses_no_items(tmp_path: Path) -> None:
+    """The spool begins a new segment while no file descriptor is free."""
 
     async def run() -> None:
         spool = await opened(tmp_path)
@@ -207,8 +207,8 @@ def test_a_folder_that_can_t_be_synced_refuses_and_loses_nothing(tmp_path: Path)
             await spool.append([b"item %d" % number])
         no_more = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         with (
-            patch.object(spool_lane, "SEGMENT_BYTES", 1),
-            patch.object(spool_lane, "sync_folder", side_effect=no_more),
+            patch.object(spool_queue, "FILE_BYTES", 1),
+            patch.object(spool_queue, "sync_folder", side_effect=no_more),
             pytest.raises(Unavailable, match="Too many open files"),
         ):
             await spool.append([b"refused"])
@@ -225,8 +225,8 @@ def test_a_folder_that_can_t_be_synced_refuses_and_loses_nothing(tmp_path: Path)
 
 
 def damage(folder: Path, place: int, numbers: Iterable[int]) -> None:
-    """Change a byte of some of ten records that are equally long."""
-    (segment,) = folder.glob("ledger/lane-*/*.log")
+    """Change one byte in some of ten records of equal length."""
+    (segment,) = folder.glob("ledger/queue-*/*.log")
     record = segment.stat().st_size // 10
     with segment.open("r+b") as stream:
         for number in numbers:
@@ -236,7 +236,7 @@ def damage(folder: Path, place: int, numbers: Iterable[int]) -> None:
 
 @pytest.mark.parametrize("where", ["length", "item", "magic", "all items"])
 @pytest.mark.parametrize("reopened", [True, False])
-def test_no_more_is_lost_than_a_record_that_is_damaged(tmp_path: Path, where: str, reopened: bool) -> None:
+def test_only_damaged_records_are_lost(tmp_path: Path, where: str, reopened: bool) -> None:
     async def run() -> None:
         spool = await opened(tmp_path)
         for number in range(10):
@@ -248,14 +248,14 @@ def test_no_more_is_lost_than_a_record_that_is_damaged(tmp_path: Path, where: st
             spool = await opened(tmp_path)
         left = [] if where == "all items" else [number for number in range(10) if number != 4]
         seen: list[bytes] = []
-        # Whoever looks again and again comes to an end.
+        # Repeated reads reach the end.
         for _ in range(20):
             some = await spool.peek(3)
             seen += some
             await spool.drop(len(some))
         assert seen == [b"item %d" % number for number in left]
         assert (spool.waiting, await spool.peek(3)) == (0, [])
-        # What is damaged as a whole may also never have been written.
+        # A reopened spool can't tell a fully damaged segment from records that were never written.
         assert spool.damaged == 10 - len(left) or (reopened and where == "all items")
         await spool.append([b"after"])
         assert await spool.peek(3) == [b"after"]
@@ -264,7 +264,7 @@ def test_no_more_is_lost_than_a_record_that_is_damaged(tmp_path: Path, where: st
     asyncio.run(run())
 
 
-def test_zeros_that_a_power_cut_left_are_no_items(tmp_path: Path) -> None:
+def test_trailing_zeros_after_a_power_failure_are_ignored(tmp_path: Path) -> None:
     async def fill() -> None:
         spool = await opened(tmp_path)
         await spool.append([b"kept"])
@@ -277,17 +277,17 @@ def test_zeros_that_a_power_cut_left_are_no_items(tmp_path: Path) -> None:
         return found
 
     asyncio.run(fill())
-    (segment,) = tmp_path.glob("ledger/lane-*/*.log")
+    (segment,) = tmp_path.glob("ledger/queue-*/*.log")
     with segment.open("ab") as stream:
         stream.write(bytes(4096))
     assert asyncio.run(read()) == (1, [b"kept"])
 
 
-def test_records_of_an_older_version_are_read(tmp_path: Path) -> None:
-    lane = tmp_path / "ledger" / "lane-000"
-    lane.mkdir(parents=True)
+def test_records_in_the_older_format_are_read(tmp_path: Path) -> None:
+    queue = tmp_path / "ledger" / "queue-000"
+    queue.mkdir(parents=True)
     items = [b"first", b"second"]
-    (lane / "00000001.log").write_bytes(b"".join(struct.pack(">II", len(i), zlib.crc32(i)) + i for i in items))
+    (queue / "00000001.log").write_bytes(b"".join(struct.pack(">II", len(i), zlib.crc32(i)) + i for i in items))
 
     async def run() -> None:
         spool = await opened(tmp_path)
@@ -298,7 +298,7 @@ def test_records_of_an_older_version_are_read(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_is_put_aside_is_seen_by_all_and_waits_again_when_asked(tmp_path: Path) -> None:
+def test_items_set_aside_are_visible_to_all_and_replayed_on_request(tmp_path: Path) -> None:
     async def run() -> None:
         first, second = await opened(tmp_path), await opened(tmp_path)
         await second.append([b"a", b"b", b"c"])
@@ -306,7 +306,7 @@ def test_what_is_put_aside_is_seen_by_all_and_waits_again_when_asked(tmp_path: P
         await second.set_aside([b"a"])
         await second.drop(2)
         assert (second.waiting, second.put_aside, await first.aside()) == (1, 1, [b"a"])
-        # Nobody asked.
+        # No replay was requested.
         await second.replay_aside()
         assert second.put_aside == 1
         await first.ask_replay()
@@ -317,7 +317,7 @@ def test_what_is_put_aside_is_seen_by_all_and_waits_again_when_asked(tmp_path: P
         await second.set_aside([b"d"])
         await second.close()
         await first.close()
-        # It outlasts the process.
+        # Items set aside survive the process.
         third = await opened(tmp_path)
         assert (third.put_aside, await third.aside()) == (1, [b"d"])
         await third.close()

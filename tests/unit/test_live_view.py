@@ -1,4 +1,4 @@
-"""A view: whoever applies its frames, from wherever they were, has its state."""
+"""A view: a subscriber that applies its frames has its state, from whichever frame it resumed."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,13 +7,13 @@ from laurels.client import LiveView
 from laurels.core.board import Status
 from laurels.core.windows import Period
 from laurels.http.live_frames import show_frame
-from laurels.ports import Place
-from laurels.service.live import Facts, Kind, LookTop, State, View
-from laurels.service.live.view import KEPT_CHANGES, Shown
-from laurels.service.people import NOBODY, Named
-from laurels.service.reads import Selection
+from laurels.ports import RankEntry
+from laurels.service.live import Facts, FrameKind, State, TopSpec, View
+from laurels.service.live.view import KEPT_CHANGES, NamedEntry
+from laurels.service.people.profiles import NO_PROFILE, PublicProfile
+from laurels.service.read.reads import Selection
 
-LOOK = LookTop(1, Selection(), 8)
+LOOK = TopSpec(1, Selection(), 8)
 
 
 def period(number: int) -> Period:
@@ -23,7 +23,7 @@ def period(number: int) -> Period:
 def state(users: list[tuple[str, float]], number: int, name: str = "Board", *, degraded: bool = False) -> State:
     ordered = sorted(dict(users).items(), key=lambda each: (-each[1], each[0]))
     shown = [
-        Shown(Place(user, score, 5, rank), Named("Ada", None) if user == "a" else NOBODY)
+        NamedEntry(RankEntry(user, score, 5, rank), PublicProfile("Ada", None) if user == "a" else NO_PROFILE)
         for rank, (user, score) in enumerate(ordered, 1)
     ]
     return State(Facts(name, Status.ACTIVE, period(number), number, number + 1), shown, len(shown), degraded)
@@ -45,7 +45,9 @@ def seen(view: LiveView) -> object:
 
 
 @given(states, st.lists(st.tuples(states, st.booleans()), max_size=40))
-def test_frames_lead_to_the_state_wherever_one_was(first: State, then: list[tuple[State, bool]]) -> None:
+def test_frames_produce_the_current_state_from_any_sequence_number(
+    first: State, then: list[tuple[State, bool]]
+) -> None:
     view = View(LOOK, first)
     fresh, lazy = LiveView(), LiveView()
     last: dict[LiveView, int | None] = {fresh: None, lazy: None}
@@ -70,24 +72,24 @@ def test_frames_lead_to_the_state_wherever_one_was(first: State, then: list[tupl
     last[newcomer] = None
     take(newcomer)
     assert seen(fresh) == seen(lazy) == seen(newcomer)
-    # What is kept for those behind is never much more than the state itself.
+    # The changes kept for slow subscribers never take much more than the state itself.
     assert view.size <= len(view.state.users) + max(KEPT_CHANGES, len(view.state.users))
 
 
-def test_only_what_changed_and_never_more_than_all_of_it() -> None:
+def test_frames_contain_only_changes_or_a_snapshot_if_too_many() -> None:
     view = View(LOOK, state([("a", 5), ("b", 4), ("c", 3)], 1))
     assert not view.advance(state([("a", 5), ("b", 4), ("c", 3)], 1))
     assert view.advance(state([("a", 5), ("b", 4.5), ("c", 3)], 1))
     (frame,) = view.after(1)
-    assert [(change.position, change.shown.place.user_id) for change in frame.changes] == [(1, "b")]
+    assert [(change.position, change.shown.entry.user_id) for change in frame.changes] == [(1, "b")]
     assert (frame.facts, frame.length) == (None, 3)
     for number in range(2 * KEPT_CHANGES):
         view.advance(state([("a", 6 + number), ("b", 4.5), ("c", 3)], 1))
     (frame,) = view.after(1)
-    assert frame.kind is Kind.SNAPSHOT
-    assert view.after(view.sequence - 3)[0].kind is Kind.CHANGES
-    # A number that was never given out.
-    assert view.after(view.sequence + 1)[0].kind is Kind.SNAPSHOT
+    assert frame.kind is FrameKind.SNAPSHOT
+    assert view.after(view.sequence - 3)[0].kind is FrameKind.CHANGES
+    # A sequence number that was never sent.
+    assert view.after(view.sequence + 1)[0].kind is FrameKind.SNAPSHOT
     view.advance(state([], 2))
     (frame,) = view.after(view.sequence - 1)
-    assert (frame.kind, frame.previous_period) == (Kind.RESET, "daily-1")
+    assert (frame.kind, frame.previous_period) == (FrameKind.RESET, "daily-1")

@@ -1,4 +1,4 @@
-"""The byte key: comparing keys as bytes is comparing (score, time, id), for every kind of score, time and id."""
+"""The byte key: comparing keys as bytes gives the same order as comparing (score, time, id)."""
 
 import itertools
 import sys
@@ -18,7 +18,7 @@ SCORES = [
     2.0**53 - 1, 2.0**53, 2.0**53 + 2, MAX,
 ]  # fmt: skip
 TIMES = [0, 1, 1_700_000_000_000_000, 1_700_000_000_000_001, LAST_US]
-# Prefixes of one another, several scripts, beyond the basic plane, combining marks, and bytes that sort unlike letters.
+# Prefixes of each other, several scripts, astral characters, combining marks, and bytes that sort unlike letters.
 IDS = [
     "a",
     "ab",
@@ -52,7 +52,7 @@ def plain(order: Order, ties: Ties, entry: tuple[float, int, str]) -> tuple[floa
 
 
 @given(st.sampled_from(Order), st.sampled_from(Ties), entries, entries)
-def test_keys_compare_as_entries_do(
+def test_keys_sort_in_the_same_order_as_entries(
     order: Order, ties: Ties, one: tuple[float, int, str], other: tuple[float, int, str]
 ) -> None:
     keys = encode_key(order, ties, *one), encode_key(order, ties, *other)
@@ -62,13 +62,13 @@ def test_keys_compare_as_entries_do(
 
 
 @given(st.sampled_from(Order), st.sampled_from(Ties), entries)
-def test_a_key_tells_its_entry(order: Order, ties: Ties, entry: tuple[float, int, str]) -> None:
+def test_decoded_key_equals_the_encoded_entry(order: Order, ties: Ties, entry: tuple[float, int, str]) -> None:
     assert decode_key(order, ties, encode_key(order, ties, *entry)) == entry
 
 
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize("ties", Ties)
-def test_every_special_case_beside_every_other(order: Order, ties: Ties) -> None:
+def test_all_combinations_of_edge_cases_sort_correctly(order: Order, ties: Ties) -> None:
     everything = list(itertools.product(SCORES, TIMES, IDS))
     by_key = sorted(everything, key=lambda entry: encode_key(order, ties, *entry))
     plainly = sorted(everything, key=lambda entry: plain(order, ties, entry))
@@ -76,14 +76,14 @@ def test_every_special_case_beside_every_other(order: Order, ties: Ties) -> None
 
 
 @pytest.mark.parametrize("order", Order)
-def test_minus_zero_is_zero(order: Order) -> None:
+def test_negative_zero_is_encoded_as_zero(order: Order) -> None:
     assert encode_score(order, -0.0) == encode_score(order, 0.0)
     score, _, _ = decode_key(order, Ties.EARLIEST, encode_key(order, Ties.EARLIEST, -0.0, 0, "a"))
     assert str(score) == "0.0"
 
 
 @given(st.sampled_from(Order), st.sampled_from(Ties), scores, entries)
-def test_the_prefix_of_a_score_bounds_its_keys(
+def test_score_prefix_bounds_exactly_the_keys_of_that_score(
     order: Order, ties: Ties, score: float, entry: tuple[float, int, str]
 ) -> None:
     prefix = encode_score(order, score)

@@ -1,9 +1,9 @@
-"""Pages are kept for one revision, within a number of bytes."""
+"""The cache keeps pages for one revision, up to a number of bytes."""
 
 from laurels.http.page_cache import ENTRY_BYTES, PageCache
 
 
-def test_a_page_is_kept_for_its_revision_only() -> None:
+def test_page_is_cached_only_for_its_revision() -> None:
     cache = PageCache()
     cache.put("a", 1, b"page")
     assert cache.get("a", 1) == b"page"
@@ -13,9 +13,9 @@ def test_a_page_is_kept_for_its_revision_only() -> None:
     assert cache.get("a", 2) == b"new"
 
 
-def test_the_bytes_are_bounded() -> None:
+def test_cache_size_stays_within_max_bytes() -> None:
     cache = PageCache(max_bytes=3000)
     for number in range(1000):
         cache.put(number % 7, number, b"x" * 30)
-        assert sum(ENTRY_BYTES + len(page) for _, page in cache._pages.values()) == cache._bytes <= 3000
+        assert sum(ENTRY_BYTES + len(page) for _, page in cache.pages.values()) == cache.size_bytes <= 3000
         assert cache.get(number % 7, number) is not None

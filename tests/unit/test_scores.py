@@ -1,4 +1,4 @@
-"""The rules give the same standing for the same events in any order, and it is the one that a plain model gives."""
+"""The score rules: the same events in any order have the same standing, which equals that of a plain model."""
 
 import random
 from fractions import Fraction
@@ -27,7 +27,7 @@ def fold_all(rule: Rule, order: Order, submitted: list[tuple[float, int]]) -> St
 
 
 @given(st.sampled_from(Rule), st.sampled_from(Order), events, st.randoms(use_true_random=False))
-def test_any_order_gives_the_same_standing(
+def test_standing_does_not_depend_on_event_order(
     rule: Rule, order: Order, submitted: list[tuple[float, int]], rng: random.Random
 ) -> None:
     shuffled = submitted.copy()
@@ -36,7 +36,9 @@ def test_any_order_gives_the_same_standing(
 
 
 @given(st.sampled_from(Rule), st.sampled_from(Order), events)
-def test_the_standing_is_the_plain_models(rule: Rule, order: Order, submitted: list[tuple[float, int]]) -> None:
+def test_standing_equals_the_standing_of_the_model(
+    rule: Rule, order: Order, submitted: list[tuple[float, int]]
+) -> None:
     model = ModelBoard(rule, order, "earliest")
     for number, (score, at) in enumerate(submitted):
         model.submit(str(number), "ada", score, at)
@@ -46,35 +48,35 @@ def test_the_standing_is_the_plain_models(rule: Rule, order: Order, submitted: l
     assert (standing.score, standing.achieved_at) == (expected.score, expected.at)
 
 
-def test_large_integers_add_up_as_integers() -> None:
+def test_large_integers_are_added_exactly() -> None:
     assert fold_all(Rule.INCREMENT, Order.DESC, [(float(2**60), 0), (-float(2**60 - 256), 0)]).score == 256.0
 
 
-def test_tenths_add_up_to_a_whole() -> None:
+def test_ten_increments_of_one_tenth_sum_to_one() -> None:
     assert fold_all(Rule.INCREMENT, Order.DESC, [(0.1, 0)] * 10).score == 1.0
 
 
-def test_a_sum_beyond_2_to_the_53_keeps_every_one_of_its_units() -> None:
+def test_sum_above_2_to_the_53_stays_exact() -> None:
     standing = fold_all(Rule.INCREMENT, Order.DESC, [(2.0**53, 0), *[(1.0, 0)] * 3])
     assert standing.total is not None
     assert Fraction(standing.total) == 2**53 + 3
-    assert fold(Rule.INCREMENT, Order.DESC, standing, -(2.0**53), 0) == Standing(3.0, 0, None, moved=True)
+    assert fold(Rule.INCREMENT, Order.DESC, standing, -(2.0**53), 0) == Standing(3.0, 0, None, has_nonzero=True)
 
 
-def test_a_sum_beyond_the_largest_double_stays_there_and_comes_back() -> None:
+def test_sum_above_the_largest_double_is_clamped_without_losing_the_total() -> None:
     standing = fold_all(Rule.INCREMENT, Order.DESC, [(MAX_DOUBLE, 0), (MAX_DOUBLE, 1)])
     assert standing.score == MAX_DOUBLE
     assert fold(Rule.INCREMENT, Order.DESC, standing, -MAX_DOUBLE, 2).score == MAX_DOUBLE
     standing = fold(Rule.INCREMENT, Order.DESC, standing, -MAX_DOUBLE, 2)
-    assert fold(Rule.INCREMENT, Order.DESC, standing, -MAX_DOUBLE, 3) == Standing(0.0, 3, None, moved=True)
+    assert fold(Rule.INCREMENT, Order.DESC, standing, -MAX_DOUBLE, 3) == Standing(0.0, 3, None, has_nonzero=True)
 
 
 @pytest.mark.parametrize(("zero_at", "move_at"), [(10, 3), (3, 10)])
-def test_an_event_of_zero_does_not_move_the_time(zero_at: int, move_at: int) -> None:
+def test_zero_increment_does_not_change_achieved_at(zero_at: int, move_at: int) -> None:
     standing = fold_all(Rule.INCREMENT, Order.DESC, [(0.0, zero_at), (5.0, move_at)])
     assert standing.achieved_at == move_at
 
 
-def test_best_keeps_the_earliest_of_equals_and_latest_the_better_of_one_instant() -> None:
+def test_best_rule_keeps_the_earliest_tie_and_latest_rule_the_better_tie() -> None:
     assert fold_all(Rule.BEST, Order.ASC, [(61.2, 5), (61.2, 4), (70.0, 1)]) == Standing(61.2, 4)
     assert fold_all(Rule.LATEST, Order.ASC, [(9.0, 5), (7.0, 5), (1.0, 4)]) == Standing(7.0, 5)

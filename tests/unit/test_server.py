@@ -1,4 +1,4 @@
-"""What a server asks of its system."""
+"""The limit on open files, which a server raises for its process."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], min(most, MAX_FILES) if mos
 """
 
 
-def test_it_takes_as_many_open_files_as_it_may_have() -> None:
+def test_server_raises_its_open_file_limit_to_the_maximum() -> None:
     done = subprocess.run([sys.executable, "-c", ASKS], capture_output=True, text=True, check=True, timeout=60)
     has, may_have = done.stdout.split()
     assert int(has) == int(may_have) > 64

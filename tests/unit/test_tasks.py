@@ -1,4 +1,4 @@
-"""Tasks end when they are to, whatever libraries make of it."""
+"""Tasks end when they are cancelled, even if a library loses the cancellation."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 from laurels import tasks
 
 
-def test_one_that_loses_a_cancellation_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_tasks_cancels_again_if_a_task_ignores_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "AGAIN_S", 0.01)
     lost = 0
 

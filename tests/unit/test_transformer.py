@@ -1,4 +1,4 @@
-"""Events as games write them, and the scores that they are read as."""
+"""The mapping from a game's Kafka events to scores."""
 
 import json
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from laurels.core.schemas import (
     FieldMappings,
+    FieldSource,
     Schema,
     SchemaState,
     SchemaTerms,
     ScoreType,
     TimestampFormat,
-    Where,
 )
 from laurels.errors import LaurelsError
-from laurels.ports import Letter
+from laurels.ports import KafkaRecord
 from laurels.service.ingest.transformer import Transformer, read_event, show_common
 from support.pods import EVENT
 
@@ -33,9 +33,9 @@ def schema(mappings: FieldMappings | None = None, **terms: Any) -> Schema:
     return Schema("pod-1", "1.0", SchemaState.ACTIVE, SchemaTerms(mappings, **terms), 0, 0)
 
 
-def letter(event: Any, *headers: tuple[str, bytes]) -> Letter:
+def letter(event: Any, *headers: tuple[str, bytes]) -> KafkaRecord:
     value = event if isinstance(event, bytes) else json.dumps(event).encode()
-    return Letter("pod-pod-1-score-updates", 2, 41, None, value, headers, AT)
+    return KafkaRecord("pod-pod-1-score-updates", 2, 41, None, value, headers, AT)
 
 
 def common(of: Schema, event: Any, *headers: tuple[str, bytes]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def outcome(work: Callable[[], T]) -> T | LaurelsError:
         return error
 
 
-def test_the_documented_example_gives_its_documented_output() -> None:
+def test_documented_example_produces_the_documented_output() -> None:
     assert common(schema(score_type=ScoreType.INTEGER), EVENT) == {
         "eventId": "pod-pod-1-score-updates/2/41@1700000000000",
         "eventType": "SCORE_UPDATE",
@@ -70,7 +70,7 @@ def test_the_documented_example_gives_its_documented_output() -> None:
     }
 
 
-def test_nested_fields_are_found_and_the_rest_of_their_objects_is_metadata() -> None:
+def test_nested_fields_are_mapped_and_the_rest_becomes_metadata() -> None:
     mappings = FieldMappings("user.id", "score.value", "context.leaderboardUuid", "eventTime")
     event = {
         "user": {"id": 77, "guild": "owls"},
@@ -96,7 +96,7 @@ def test_nested_fields_are_found_and_the_rest_of_their_objects_is_metadata() -> 
         (TimestampFormat.EPOCH_SECONDS, 0, "1970-01-01T00:00:00.000Z"),
     ],
 )
-def test_timestamps_are_exact(form: TimestampFormat, value: Any, shown: str) -> None:
+def test_timestamps_of_every_format_are_exact(form: TimestampFormat, value: Any, shown: str) -> None:
     assert common(schema(timestamp_format=form), EVENT | {"gameTime": value})["timestamp"] == shown
 
 
@@ -117,11 +117,11 @@ def test_timestamps_are_exact(form: TimestampFormat, value: Any, shown: str) -> 
         (TimestampFormat.EPOCH_SECONDS, [1]),
     ],
 )
-def test_what_is_no_timestamp_is_told(form: TimestampFormat, value: Any) -> None:
+def test_invalid_timestamp_is_rejected_with_its_field(form: TimestampFormat, value: Any) -> None:
     assert failure(schema(timestamp_format=form), EVENT | {"gameTime": value}) == ("invalid_timestamp", "gameTime")
 
 
-def test_without_a_mapping_the_time_is_that_of_the_record() -> None:
+def test_unmapped_timestamp_is_taken_from_the_record() -> None:
     shown = common(schema(FieldMappings("playerId", "points", "leaderboardUuid")), EVENT)
     assert shown["timestamp"] == "2023-11-14T22:13:20.000Z"
     assert shown["metadata"]["gameTime"] == EVENT["gameTime"]
@@ -129,12 +129,12 @@ def test_without_a_mapping_the_time_is_that_of_the_record() -> None:
 
 @pytest.mark.parametrize("value", ["2500", None, True, [1], {"a": 1}, 10**400])
 @pytest.mark.parametrize("kind", ScoreType)
-def test_what_is_no_score_is_told(kind: ScoreType, value: Any) -> None:
+def test_invalid_score_is_rejected_with_its_field(kind: ScoreType, value: Any) -> None:
     expected = "schema_mismatch" if value is None else "invalid_score"
     assert failure(schema(score_type=kind), EVENT | {"points": value}) == (expected, "points")
 
 
-def test_whole_numbers_are_whole_and_exact() -> None:
+def test_integer_scores_must_be_whole_and_exact() -> None:
     whole = schema(score_type=ScoreType.INTEGER)
     assert common(whole, EVENT | {"points": 2.0})["score"] == 2.0
     assert failure(whole, EVENT | {"points": 2.5}) == ("invalid_score", "points")
@@ -143,7 +143,7 @@ def test_whole_numbers_are_whole_and_exact() -> None:
 
 
 @pytest.mark.parametrize("name", ["playerId", "points", "gameTime", "leaderboardUuid"])
-def test_a_missing_field_is_named(name: str) -> None:
+def test_missing_field_is_named_in_the_error(name: str) -> None:
     event = {each: value for each, value in EVENT.items() if each != name}
     assert failure(schema(), event) == ("schema_mismatch", name)
     assert failure(schema(), EVENT | {name: None}) == ("schema_mismatch", name)
@@ -161,22 +161,22 @@ def test_a_missing_field_is_named(name: str) -> None:
         ({"leaderboardUuid": {"id": 1}}, "schema_mismatch", "leaderboardUuid"),
     ],
 )
-def test_what_is_wrong_with_an_id_is_told(change: dict[str, Any], code: str, field: str) -> None:
+def test_invalid_id_is_rejected_with_its_field(change: dict[str, Any], code: str, field: str) -> None:
     assert failure(schema(), EVENT | change) == (code, field)
 
 
-def test_the_event_id_comes_from_a_field_or_a_header() -> None:
-    by_field = schema(event_id_from=Where(field="matchId"))
+def test_event_id_is_read_from_a_field_or_a_header() -> None:
+    by_field = schema(event_id_from=FieldSource(field="matchId"))
     assert common(by_field, EVENT)["eventId"] == "match-abc-123"
     assert common(by_field, EVENT)["metadata"] == {"gameMode": "ranked"}
     assert failure(by_field, EVENT | {"matchId": None}) == ("schema_mismatch", "matchId")
-    by_header = schema(event_id_from=Where(header="event-id"))
+    by_header = schema(event_id_from=FieldSource(header="event-id"))
     assert common(by_header, EVENT, ("event-id", b"e-1"))["eventId"] == "e-1"
     assert failure(by_header, EVENT) == ("schema_mismatch", "header event-id")
     assert failure(by_header, EVENT, ("event-id", b"\x00\xff")) == ("wrong_format", "header event-id")
 
 
-def test_a_region_is_taken_where_there_is_one() -> None:
+def test_region_is_mapped_if_the_event_has_one() -> None:
     mapped = schema(FieldMappings("playerId", "points", "leaderboardUuid", region="where"))
     assert common(mapped, EVENT | {"where": "eu"})["region"] == "eu"
     assert "region" not in common(mapped, EVENT)
@@ -197,7 +197,7 @@ def test_a_region_is_taken_where_there_is_one() -> None:
         (b'{"a":"' + b"x" * 70_000 + b'"}', "record_too_large"),
     ],
 )
-def test_what_is_no_json_object_is_told(value: bytes, code: str) -> None:
+def test_value_that_is_not_a_json_object_is_rejected(value: bytes, code: str) -> None:
     assert failure(schema(), value) == (code, None)
 
 
@@ -210,13 +210,15 @@ NAMES = st.sampled_from(["playerId", "points", "gameTime", "leaderboardUuid", "u
 
 
 @given(st.dictionaries(NAMES, JSON, max_size=6), st.sampled_from(TimestampFormat), st.sampled_from(ScoreType))
-def test_any_event_is_a_score_or_an_error(event: dict[str, Any], form: TimestampFormat, kind: ScoreType) -> None:
+def test_any_event_is_mapped_or_rejected_with_an_error(
+    event: dict[str, Any], form: TimestampFormat, kind: ScoreType
+) -> None:
     of = schema(timestamp_format=form, score_type=kind)
     shown = outcome(lambda: common(of, event))
     if isinstance(shown, LaurelsError):
         assert shown.field is None or shown.field in EVENT
     else:
-        # Nothing is lost and nothing is invented.
+        # No field is lost, and none is added.
         mapped = {"playerId", "points", "gameTime", "leaderboardUuid"}
         assert shown["metadata"] == {name: value for name, value in event.items() if name not in mapped}
         assert shown["userId"] == str(event["playerId"])
@@ -224,13 +226,13 @@ def test_any_event_is_a_score_or_an_error(event: dict[str, Any], form: Timestamp
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_score_or_an_error(value: bytes) -> None:
+def test_any_bytes_are_parsed_or_rejected_with_an_error(value: bytes) -> None:
     read = outcome(lambda: read_event(value))
     assert isinstance(read, dict) or read.code in {"invalid_json", "not_an_object"}
 
 
 @given(st.dictionaries(st.sampled_from(["id", "name", "x"]), JSON, min_size=1), JSON)
-def test_what_is_around_a_nested_field_stays(user: dict[str, Any], other: Any) -> None:
+def test_siblings_of_a_nested_field_stay_in_the_metadata(user: dict[str, Any], other: Any) -> None:
     mappings = FieldMappings("user.id", "points", "board")
     event = {"user": user | {"id": "u"}, "points": 1, "board": "b", "other": other}
     rest = {name: value for name, value in user.items() if name != "id"}

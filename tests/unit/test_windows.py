@@ -1,4 +1,4 @@
-"""Period arithmetic against another way of computing it: a clock on the wall that is watched minute by minute."""
+"""Period arithmetic, compared with a simulated wall clock that is read minute by minute."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from laurels.core.windows import Day, Period, Span, Window, check_window, next_s
 
 MINUTE = dt.timedelta(minutes=1)
 
-# Zones with odd rules, and a time at which each of them changed its clocks.
+# Zones with unusual rules, with times at which each changed its clocks.
 ODD = {
     "Australia/Lord_Howe": ["2026-04-04T15:00", "2026-10-03T15:30"],  # half an hour
     "Asia/Kathmandu": ["1985-12-31T18:30", "2026-06-01T00:00"],  # 5:30 to 5:45, once
@@ -31,7 +31,7 @@ ODD = {
 
 
 class WallClock:
-    """What a clock on the wall of a zone shows, second by second; it only remembers the latest time that it showed."""
+    """A wall clock of a zone, which remembers only the latest time that it showed."""
 
     def __init__(self, zone: str) -> None:
         self.zone = ZoneInfo(zone)
@@ -40,11 +40,11 @@ class WallClock:
         return moment.astimezone(self.zone).replace(tzinfo=None)
 
     def minutes(self, start: dt.datetime, end: dt.datetime) -> Iterator[tuple[dt.datetime, list[dt.datetime]]]:
-        """Each instant with the whole minutes that the clock passes there for the first time."""
-        # From far enough before: it must have shown whatever it shows a second time.
+        """Yield each instant at which the clock reaches whole minutes for the first time, with those minutes."""
+        # Start early enough that the clock has already shown every time that it will repeat.
         moment = (start - dt.timedelta(hours=27)).replace(second=0)
         latest = self.shows(moment) - MINUTE
-        # Where offsets have seconds, the minutes of the wall are not those of UTC.
+        # If the offset has seconds, minutes on the wall clock do not start with those of UTC.
         offset: dt.timedelta = moment.astimezone(self.zone).utcoffset() or dt.timedelta(0)
         step = MINUTE if offset.seconds % 60 == 0 and to_second_offset(self.zone, end) else dt.timedelta(seconds=1)
         while moment < end:
@@ -64,7 +64,7 @@ def to_second_offset(zone: ZoneInfo, moment: dt.datetime) -> bool:
 
 
 def is_reset(window: Window, wall: dt.datetime) -> bool:
-    """Whether a window resets at a time on the wall; for the lines that these tests use."""
+    """Return True if a window resets at a wall-clock time; knows only the cron lines of these tests."""
     match window.name:
         case "daily":
             return (wall.hour, wall.minute) == (0, 0)
@@ -94,7 +94,7 @@ windows = st.one_of(
     day=st.sampled_from(Day),
     offset_s=st.integers(-30 * 3600, 30 * 3600),
 )
-def test_every_instant_is_in_the_period_that_the_wall_clock_says(
+def test_period_of_any_instant_matches_the_wall_clock(
     where: tuple[str, str], kind: tuple[str, str | None], day: Day, offset_s: int
 ) -> None:
     zone, change = where
@@ -141,7 +141,7 @@ def test_periods_follow_each_other_without_gap_or_overlap(
         assert span.start < span.end
         assert span.name not in names
         names.add(span.name)
-        # Whatever instant of it is asked for, it is the same one.
+        # Every instant of a period leads to the same period.
         assert span_at(window, span.start) == span
         assert span_at(window, span.end - 1) == span
         assert span_at(window, (span.start + span.end) // 2) == span
@@ -162,7 +162,7 @@ def test_periods_follow_each_other_without_gap_or_overlap(
         ("Antarctica/Troll", "2026-03-29", 22),
     ],
 )
-def test_days_are_as_long_as_their_zone_says(zone: str, day: str, hours: float) -> None:
+def test_daily_periods_have_the_length_of_the_day_in_their_zone(zone: str, day: str, hours: float) -> None:
     noon = dt.datetime.fromisoformat(f"{day}T12:00").replace(tzinfo=ZoneInfo(zone))
     span = span_at(Window("daily", zone), to_us(noon))
     assert span.name == f"daily-{day}"
@@ -200,7 +200,9 @@ def test_days_are_as_long_as_their_zone_says(zone: str, day: str, hours: float) 
         ),
     ],
 )
-def test_month_ends_leap_days_and_year_ends(window: Window, at: str, name: str, start: str, end: str) -> None:
+def test_periods_are_correct_at_month_ends_leap_days_and_year_ends(
+    window: Window, at: str, name: str, start: str, end: str
+) -> None:
     def instant(text: str) -> int:
         return to_us(dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC))
 
@@ -208,14 +210,14 @@ def test_month_ends_leap_days_and_year_ends(window: Window, at: str, name: str, 
     assert (span.name, span.start, span.end) == (name, instant(start), instant(end))
 
 
-def test_all_has_no_end() -> None:
+def test_all_time_period_has_no_start_and_no_end() -> None:
     span = span_at(Window("all"), 0)
     assert (span.name, span.start, span.end) == ("all", None, None)
     assert next_span(Window("all"), span) is None
 
 
-def test_a_period_begins_where_the_last_one_ended_though_the_calendar_says_another_time() -> None:
-    """As when the rules of a zone change after it was made."""
+def test_period_starts_at_the_previous_end_even_if_the_calendar_differs() -> None:
+    """For example, the rules of a zone changed after the period was created."""
     window = Window("daily")
     noon = to_us(dt.datetime(2026, 5, 5, 12, tzinfo=dt.UTC))
     first = span_at(window, noon)
@@ -244,10 +246,10 @@ def test_a_period_begins_where_the_last_one_ended_though_the_calendar_says_anoth
         (Window("daily", "localtime"), "time zone"),
     ],
 )
-def test_what_can_not_be_a_window_is_said_in_words(window: Window, words: str) -> None:
+def test_invalid_window_is_explained_in_the_error(window: Window, words: str) -> None:
     assert words in (check_window(window) or "")
 
 
 @pytest.mark.parametrize("line", ["0 0 * * mon", "*/5 9-17 * * 1-5", "0 0 L * *", "0 0 29 2 *", "0 0 * * fri#2"])
-def test_cron_lines_that_come_again_are_taken(line: str) -> None:
+def test_recurring_cron_expressions_are_accepted(line: str) -> None:
     assert check_window(Window("x", "Asia/Seoul", cron=line)) is None

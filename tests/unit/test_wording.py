@@ -1,4 +1,4 @@
-"""Errors say what was wrong and what would be right, in words of this API."""
+"""Error messages say what was wrong and what is expected, with the names of this API."""
 
 import msgspec
 import pytest
@@ -15,20 +15,20 @@ from laurels.http.requests import BoardRequest, KeyRequest, RanksRequest, ScoreI
         (ScoreItem, '{"userId": "a", "score": null}', "score: expected a number, got null."),
         (ScoreItem, '{"userId": "a", "score": 1, "eventId": 5}', "eventId: expected a string or null, got an integer."),
         (ScoreItem, '{"userId": "a"}', "score: missing."),
-        (ScoreItem, '{"userId": "", "score": 1}', "userId: expected at least 1 characters."),
+        (ScoreItem, '{"userId": "", "score": 1}', "userId: expected at least 1 character."),
         (ScoreItem, '{"userId": "a\\u0000", "score": 1}', "userId: expected a string without control characters."),
         (
             ScoreItem,
             '{"userId": "a", "scores": 1}',
             (
                 "scores: unknown; did you mean score? "
-                "There is: score, timestamp, eventId, metadata, region, userId, stamped."
+                "Allowed: score, timestamp, eventId, metadata, region, userId, stamped."
             ),
         ),
         (
             ScoreItem,
             '{"userId": "a", "score": 1, "timestamp": "2026-01-01T00:00:00"}',
-            "timestamp: expected a timestamp with a zone, as 2026-11-15T09:00:00Z.",
+            "timestamp: expected a timestamp with a time zone, such as 2026-11-15T09:00:00Z.",
         ),
         (BoardRequest, '{"name": "x", "rule": "max"}', "rule: 'max' is not one of increment, best, latest."),
         (
@@ -37,12 +37,12 @@ from laurels.http.requests import BoardRequest, KeyRequest, RanksRequest, ScoreI
             "UUID: expected a string of letters, digits, '.', '_' and '-', with a letter or digit first.",
         ),
         (KeyRequest, '{"role": "king"}', "role: 'king' is not one of client, server."),
-        (RanksRequest, '{"userIds": []}', "userIds: expected at least 1 items."),
+        (RanksRequest, '{"userIds": []}', "userIds: expected at least 1 item."),
         (RanksRequest, "[]", "The body must be a JSON object."),
         (RanksRequest, "", "The body is empty. Send a JSON object."),
     ],
 )
-def test_what_a_bad_body_is_told(kind: type, body: str, detail: str) -> None:
+def test_invalid_body_error_describes_the_expected_input(kind: type, body: str, detail: str) -> None:
     with pytest.raises(LaurelsError) as caught:
         decode_body(body.encode(), msgspec.json.Decoder(kind))
     assert caught.value.message == detail
@@ -56,7 +56,7 @@ def test_what_a_bad_body_is_told(kind: type, body: str, detail: str) -> None:
         ({"ranking": "x"}, "ranking: 'x' is not one of ordinal, competition, dense."),
     ],
 )
-def test_what_a_bad_query_is_told(texts: dict[str, str], detail: str) -> None:
+def test_invalid_query_error_describes_the_expected_input(texts: dict[str, str], detail: str) -> None:
     with pytest.raises(LaurelsError) as caught:
         decode_texts(texts, TopQuery)
     assert caught.value.message == detail

@@ -1,1 +1,1 @@
-"""The technologies behind the ports. Only `wiring` imports from here."""
+"""The adapters: implementations of the ports. Only `wiring` imports them."""

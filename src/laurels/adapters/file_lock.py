@@ -1,6 +1,7 @@
-"""One process at a time on a data folder: an embedded index is only right while nobody else writes to its ledger.
+"""A lock that lets only one process use a folder.
 
-The system frees the lock when its holder dies, however it dies. The file tells where the holder can be reached.
+The data folder needs it because the index in memory is correct only if no other process writes to the ledger. The
+operating system releases the lock when its holder ends, even by a crash. The file contains the address of the holder.
 """
 
 import fcntl
@@ -16,7 +17,7 @@ class FileLock:
         self._fd: int | None = None
 
     def acquire(self) -> None:
-        """Raises `Unavailable`, naming the holder, if another process has it."""
+        """Take the lock, or raise `Unavailable` with the address of the process that holds it."""
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -39,7 +40,7 @@ class FileLock:
 
 
 def holder_address(path: Path) -> str | None:
-    """Where the process that holds the lock can be reached; None if nobody holds it, "" if it does not say."""
+    """Return the address of the process that holds the lock; None if no process does, "" if its address is unknown."""
     if not path.exists():
         return None
     fd = os.open(path, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""The feed inside one process."""
+"""The feed within one process."""
 
 from collections.abc import Callable
 

@@ -1,23 +1,26 @@
-"""Ranks of neighbouring entries, numbered in a style, for those who know the first one's."""
+"""Ranks of neighbouring entries in a rank style."""
 
 from collections.abc import Iterable
 
 from laurels.core.board import RankStyle
-from laurels.ports import Place
+from laurels.ports import RankEntry
 
 
-def number_places(
-    entries: Iterable[tuple[str, float, int]], offset: int, first_rank: int, style: RankStyle
-) -> list[Place]:
-    """Entries are (user, score, time) in the order of the ranking, from `offset` on; 0 is the first."""
-    places: list[Place] = []
+def number_entries(
+    found: Iterable[tuple[str, float, int]], offset: int, first_rank: int, style: RankStyle
+) -> list[RankEntry]:
+    """Return neighbouring entries with their ranks, from (user, score, time) in the order of the ranking.
+
+    `offset` and `first_rank` are those of the first entry; the first offset of a ranking is 0.
+    """
+    entries: list[RankEntry] = []
     rank = first_rank
-    for number, (user_id, score, achieved_at) in enumerate(entries, offset + 1):
-        if places:
-            tied = score == places[-1].score
+    for number, (user_id, score, achieved_at) in enumerate(found, offset + 1):
+        if entries:
+            tied = score == entries[-1].score
             if style is RankStyle.ORDINAL or (style is RankStyle.COMPETITION and not tied):
                 rank = number
             elif style is RankStyle.DENSE and not tied:
                 rank += 1
-        places.append(Place(user_id, score, achieved_at, rank))
-    return places
+        entries.append(RankEntry(user_id, score, achieved_at, rank))
+    return entries

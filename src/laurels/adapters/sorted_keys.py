@@ -1,5 +1,10 @@
-"""One sorted list of byte keys (see core/order.py), and what can be read of it: position is rank, and a key alone tells
-score, time and user. No more than the capacity is shown, however many it holds.
+"""A sorted list of byte keys; see core/order.py for their encoding.
+
+The offset of a key is its ordinal rank minus 1, and the key contains score, time and user. Here a zero byte and the
+version of the row follow, so that one object holds all data of a user. This does not change the order, because each
+user is in the list once and user ids contain no zero byte.
+
+`SortedKeys` holds all users. `RankedKeys` is the part that a read may show: the best users, up to the capacity.
 """
 
 from collections.abc import Iterable
@@ -7,77 +12,122 @@ from itertools import groupby, pairwise
 
 from sortedcontainers import SortedList
 
-from laurels.adapters.numbering import number_places
+from laurels.adapters.numbering import number_entries
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import bucket_edges, decile_offsets
-from laurels.core.order import HEAD_BYTES, SCORE_BYTES, Order, after_score, decode_key, encode_score
-from laurels.ports import Distribution, Found, Page, Place
+from laurels.core.order import HEAD_BYTES, SCORE_BYTES, Order, Ties, after_score, decode_head, encode_key, encode_score
+from laurels.ports import Distribution, Found, Page, RankEntry
+
+
+def make_key(order: Order, ties: Ties, score: float, at: int, user_id: str, version: int) -> bytes:
+    key = encode_key(order, ties, score, at, user_id)
+    return b"%b\0%b" % (key, version.to_bytes((version.bit_length() + 7) // 8))
+
+
+def version_of(key: bytes) -> int:
+    return int.from_bytes(key[key.index(0, HEAD_BYTES) + 1 :])
+
+
+def without_version(key: bytes) -> bytes:
+    return key[: key.index(0, HEAD_BYTES)]
+
+
+def user_of(key: bytes) -> str:
+    return key[HEAD_BYTES : key.index(0, HEAD_BYTES)].decode()
 
 
 class SortedKeys:
-    __slots__ = ("_capacity", "_distinct", "_order", "_ties", "keys")
+    __slots__ = ("_distinct", "keys")
 
-    def __init__(self, ranking: Ranking, keys: Iterable[bytes] = ()) -> None:
-        self._order, self._ties, self._capacity = ranking.order, ranking.ties, ranking.capacity
+    def __init__(self, keys: Iterable[bytes] = ()) -> None:
         self._distinct: _DistinctScores | None = None
         self.keys = SortedList(keys)
 
     def add(self, key: bytes) -> None:
+        """Add a key. O(log n)."""
         self.keys.add(key)
         if self._distinct is not None:
             self._distinct.add(key[:SCORE_BYTES])
 
     def remove(self, key: bytes) -> None:
+        """Remove a key that is in the list. O(log n)."""
         self.keys.remove(key)
         if self._distinct is not None:
             self._distinct.remove(key[:SCORE_BYTES])
 
-    def cut(self, keep: int) -> list[bytes]:
-        """Remove all but the first `keep`; gives them."""
-        gone: list[bytes] = self.keys[keep:]
+    def count_better(self, key: bytes) -> int:
+        """Return how many keys have a strictly better score. O(log n)."""
+        # A score's 8 bytes sort before every key that starts with them.
+        return int(self.keys.bisect_left(key[:SCORE_BYTES]))
+
+    def dense_rank(self, key: bytes) -> int:
+        """Return the dense rank of a key. O(log n), after O(n) for the first call."""
+        if self._distinct is None:
+            # Built on first use, so that only boards with dense ranks pay for it.
+            self._distinct = _DistinctScores(self.keys)
+        return self._distinct.rank(key[:SCORE_BYTES])
+
+    def check(self) -> None:
+        """Assert every invariant. O(n log n)."""
+        self.keys._check()  # noqa: SLF001 - the library's self-check
         if self._distinct is not None:
-            for key in gone:
-                self._distinct.remove(key[:SCORE_BYTES])
-        del self.keys[keep:]
-        return gone
+            assert self._distinct.counts == _DistinctScores(self.keys).counts
+            assert list(self._distinct.prefixes) == sorted(self._distinct.counts)
 
-    @property
-    def total(self) -> int:
-        """How many are ranked. O(1)."""
-        held = len(self.keys)
-        return held if self._capacity is None else min(held, self._capacity)
 
-    # Reads
+class RankedKeys:
+    """The keys of a `SortedKeys` that `ranking` shows. Valid for one read, until the keys change."""
+
+    __slots__ = ("_keys", "_order", "_sorted", "_ties", "total")
+
+    def __init__(self, ranking: Ranking, sorted_keys: SortedKeys) -> None:
+        self._order, self._ties = ranking.order, ranking.ties
+        self._sorted = sorted_keys
+        self._keys = sorted_keys.keys
+        self.total = ranking.limit(len(self._keys))
 
     def top(self, offset: int, limit: int, style: RankStyle) -> Page:
-        """O(log n + limit)."""
-        total = self.total
-        stop = min(offset + limit, total)
-        return Page(self._places(offset, stop, style) if offset < stop else [], total)
+        """Return up to `limit` entries from `offset` on. O(log n + limit)."""
+        stop = min(offset + limit, self.total)
+        return Page(self._entries(offset, stop, style) if offset < stop else [], self.total)
 
     def find(self, key: bytes | None, style: RankStyle) -> Found | None:
-        """O(log n)."""
-        offset = self.offset_of(key)
-        if offset is None:
+        """Return the entry of a key, with the numbers for a percentile; None if it is not ranked. O(log n)."""
+        if key is None:
             return None
-        (place,) = self._places(offset, offset + 1, style)
-        return Found(place, self._better(self.keys[offset]), self.total)
+        better = self._sorted.count_better(key)
+        rank = better + 1
+        if style is not RankStyle.COMPETITION or self.total < len(self._keys):
+            offset = self._offset_of(key)
+            if offset is None:
+                return None
+            if style is not RankStyle.COMPETITION:
+                rank = self._rank_at(offset, key, style)
+        score, at = decode_head(self._order, self._ties, key)
+        return Found(RankEntry(user_of(key), score, at, rank), better, self.total)
 
     def around(self, key: bytes | None, above: int, below: int, style: RankStyle) -> Page | None:
-        """O(log n + above + below)."""
-        offset = self.offset_of(key)
+        """Return the entry of a key and its neighbours; None if it is not ranked. O(log n + above + below)."""
+        offset = self._offset_of(key)
         if offset is None:
             return None
         total = self.total
-        return Page(self._places(max(0, offset - above), min(total, offset + below + 1), style), total)
+        return Page(self._entries(max(0, offset - above), min(total, offset + below + 1), style), total)
 
-    def place(self, key: bytes | None, style: RankStyle) -> Place | None:
-        """O(log n)."""
-        offset = self.offset_of(key)
-        return None if offset is None else self._places(offset, offset + 1, style)[0]
+    def entry(self, key: bytes | None, style: RankStyle) -> RankEntry | None:
+        """Return the entry of a key; None if it is not ranked. O(log n)."""
+        offset = self._offset_of(key)
+        return None if offset is None else self._entries(offset, offset + 1, style)[0]
+
+    def rank(self, key: bytes | None, style: RankStyle) -> int | None:
+        """Return the rank of a key; None if it is not ranked. O(log n)."""
+        if key is not None and style is RankStyle.COMPETITION and self.total == len(self._keys):
+            return self._sorted.count_better(key) + 1
+        offset = self._offset_of(key)
+        return None if offset is None else self._rank_at(offset, self._keys[offset], style)
 
     def distribution(self, buckets: int) -> Distribution:
-        """O(buckets · log n)."""
+        """Count the scores in each bucket. O(buckets · log n)."""
         total = self.total
         if not total:
             return Distribution([], [], [])
@@ -90,70 +140,47 @@ class SortedKeys:
         return Distribution(edges, counts, deciles)
 
     def users(self) -> list[str]:
-        return [user_of(key) for key in self.keys.islice(0, self.total)]
+        """Return the ranked users in order. O(n)."""
+        return [user_of(key) for key in self._keys.islice(0, self.total)]
 
-    def offset_of(self, key: bytes | None) -> int | None:
-        """Where a key that it holds stands; None: outside the capacity, or nothing at all."""
-        if not key:
+    def _offset_of(self, key: bytes | None) -> int | None:
+        """Return the offset of a key that the list holds; None for no key, or beyond the capacity."""
+        if key is None:
             return None
-        offset = self.keys.bisect_left(key)
+        offset = self._keys.bisect_left(key)
         return offset if offset < self.total else None
-
-    def rank_of(self, key: bytes | None, style: RankStyle) -> int | None:
-        offset = self.offset_of(key)
-        return None if offset is None else self._rank_at(offset, self.keys[offset], style)
-
-    # Inside
 
     def _rank_at(self, offset: int, key: bytes, style: RankStyle) -> int:
         match style:
             case RankStyle.ORDINAL:
                 return offset + 1
             case RankStyle.COMPETITION:
-                return self._better(key) + 1
+                return self._sorted.count_better(key) + 1
             case RankStyle.DENSE:
-                if self._distinct is None:
-                    # Only boards that are asked for dense ranks pay for them: O(n), once.
-                    self._distinct = _DistinctScores(self.keys)
-                return self._distinct.rank(key[:SCORE_BYTES])
+                return self._sorted.dense_rank(key)
 
-    def _better(self, key: bytes) -> int:
-        # A score's 8 bytes come before every key that starts with them.
-        return int(self.keys.bisect_left(key[:SCORE_BYTES]))
-
-    def _places(self, start: int, stop: int, style: RankStyle) -> list[Place]:
+    def _entries(self, start: int, stop: int, style: RankStyle) -> list[RankEntry]:
         order, ties = self._order, self._ties
         entries: list[tuple[str, float, int]] = []
-        for key in self.keys.islice(start, stop):
-            score, at, user_id = decode_key(order, ties, key)
-            entries.append((user_id, score, at))
-        first = self._rank_at(start, self.keys[start], style) if entries else 0
-        return number_places(entries, start, first, style)
+        for key in self._keys.islice(start, stop):
+            score, at = decode_head(order, ties, key)
+            entries.append((user_of(key), score, at))
+        first = self._rank_at(start, self._keys[start], style) if entries else 0
+        return number_entries(entries, start, first, style)
 
     def _score_at(self, offset: int) -> float:
-        return decode_key(self._order, self._ties, self.keys[offset])[0]
+        return decode_head(self._order, self._ties, self._keys[offset])[0]
 
     def _count_below(self, score: float) -> int:
         prefix = encode_score(self._order, score)
         total = self.total
         if self._order is Order.ASC:
-            return min(total, int(self.keys.bisect_left(prefix)))
-        return total - min(total, int(self.keys.bisect_left(after_score(prefix))))
-
-    def _check(self) -> None:
-        """Assert every invariant. O(n log n)."""
-        self.keys._check()  # noqa: SLF001 - the library's own self-check
-        if self._distinct is not None:
-            assert self._distinct.counts == _DistinctScores(self.keys).counts
-            assert list(self._distinct.prefixes) == sorted(self._distinct.counts)
-
-
-def user_of(key: bytes) -> str:
-    return key[HEAD_BYTES:].decode()
+            return min(total, int(self._keys.bisect_left(prefix)))
+        return total - min(total, int(self._keys.bisect_left(after_score(prefix))))
 
 
 class _DistinctScores:
-    """How many users have each score: what dense ranks count."""
+    """The number of users per distinct score, for dense ranks."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         self.counts = {prefix: sum(1 for _ in same) for prefix, same in groupby(keys, lambda key: key[:SCORE_BYTES])}

@@ -1,4 +1,4 @@
-"""The machine's clock."""
+"""The clock of the operating system."""
 
 import time
 

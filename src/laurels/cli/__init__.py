@@ -1,4 +1,8 @@
-"""The terminal: `laurels serve` and the commands that talk to a server, or to a data folder that nobody serves."""
+"""The `laurels` command line.
+
+`laurels serve` runs a server. Most other commands call a server over HTTP; if no server uses the data folder, the
+command serves the folder itself while it runs.
+"""
 
 import sys
 
@@ -6,8 +10,8 @@ import httpx
 import typer
 
 from laurels import __version__
-from laurels.cli import admin, data, events, migrate, serve, simulate, spool, watch
-from laurels.errors import OUTSIDE, LaurelsError
+from laurels.cli import admin, bench, data, events, migrate, serve, simulate, spool, watch
+from laurels.errors import ERROR_MAPPINGS, LaurelsError
 from laurels.logs import configure_logs
 
 app = typer.Typer(
@@ -27,6 +31,7 @@ app.command()(data.top)
 app.command()(data.jobs)
 app.command()(watch.watch)
 app.command()(simulate.simulate)
+app.command()(bench.bench)
 app.command("import")(data.import_)
 app.command("export")(data.export)
 app.add_typer(admin.pods, name="pods")
@@ -46,19 +51,19 @@ def _version(value: bool) -> None:
 def options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ) -> None:
-    """A real-time leaderboard service."""
+    """Handle the options that come before the command."""
     del version
-    # What a command prints is for programs, too: only what is wrong is logged, and not there. `serve` says more.
+    # Scripts read the output of commands, so only warnings and errors are logged, to standard error. `serve` logs more.
     configure_logs("warning")
 
 
 def main() -> None:
-    """An error of ours is a sentence and an exit code, not a traceback."""
+    """Run the command line; print an expected error as one line, without a traceback, and set the exit code."""
     try:
         app()
     except LaurelsError as error:
         typer.echo(f"laurels: {error.message}", err=True)
-        sys.exit(OUTSIDE[type(error)].exit_code)
+        sys.exit(ERROR_MAPPINGS[type(error)].exit_code)
     except httpx.TransportError as error:
         url = error._request.url if error._request else None  # noqa: SLF001 - the property raises if there is none
         where = f" at {url.scheme}://{url.netloc.decode()}" if url else ""

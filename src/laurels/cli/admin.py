@@ -12,16 +12,19 @@ from rich.text import Text
 
 from laurels.cli.connect import call, connect
 from laurels.cli.serve import DataDir, option
-from laurels.config import Settings, read_settings
+from laurels.config import read_settings
 from laurels.core.ids import new_key_id
 from laurels.core.scores import EXACT_LIMIT
+from laurels.settings import Settings
 
-pods = typer.Typer(help="Tenants: a game or a team with its own boards and keys.", no_args_is_help=True)
-keys = typer.Typer(help="Keys of a pod.", no_args_is_help=True)
+pods = typer.Typer(
+    help="Manage pods. A pod is a tenant: a game with its own boards, keys and users.", no_args_is_help=True
+)
+keys = typer.Typer(help="Manage the keys of a pod.", no_args_is_help=True)
 
 Url = Annotated[str | None, option("url")]
 Key = Annotated[str | None, option("key")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 PodId = Annotated[str, typer.Argument(help="The pod's id.")]
 
 
@@ -30,7 +33,7 @@ def reach(url: str | None, key: str | None, data_dir: Any) -> Settings:
 
 
 def ask(settings: Settings, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-    # A write that has to be repeated takes effect once.
+    # With an idempotency key, a write that is retried takes effect once.
     headers = {"Idempotency-Key": new_key_id()} if body is not None else {}
 
     async def run() -> Any:
@@ -45,13 +48,13 @@ def show(rows: list[dict[str, Any]], columns: list[str], as_json: bool) -> None:
         typer.echo(json.dumps(rows, ensure_ascii=False))
         return
     if not rows:
-        typer.echo("Nothing yet.", err=True)
+        typer.echo("Nothing found.", err=True)
         return
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in {"rank", "score"} else "left")
     for row in rows:
-        # As Text: a player may be called "[bold]".
+        # Text disables Rich markup: a user may be named "[bold]".
         table.add_row(*(Text(_cell(row.get(column))) for column in columns))
     Console().print(table)
 
@@ -66,7 +69,7 @@ def list_pods(url: Url = None, key: Key = None, data_dir: DataDir = None, as_jso
 @pods.command("create")
 def create_pod(
     pod_id: PodId,
-    name: Annotated[str | None, typer.Option(help="A name for people. Default: the id.")] = None,
+    name: Annotated[str | None, typer.Option(help="Display name. Default: the pod's id.")] = None,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
@@ -93,33 +96,41 @@ def list_keys(
 @keys.command("create")
 def create_key(
     pod_id: PodId,
-    role: Annotated[str, typer.Option(help="server: writes and reads; client: reads.")],
-    label: Annotated[str | None, typer.Option(help="A note for people.")] = None,
+    role: Annotated[str, typer.Option(help="server (reads and writes) or client (reads only).")],
+    label: Annotated[str | None, typer.Option(help="Note that says what the key is for.")] = None,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a key. It is shown this once: only its hash is kept."""
+    """Create a key and print it.
+
+    The key is shown only once, because the server stores only its hash.
+    """
     body = {"role": role, "label": label}
     made = ask(reach(url, key, data_dir), "POST", f"/api/v1/pods/{quote(pod_id, safe='')}/keys", body)
     if as_json:
         typer.echo(json.dumps(made))
     else:
-        typer.echo(f"{made['role']} key {made['keyId']} of pod {pod_id}; it is not shown again:", err=True)
+        typer.echo(
+            f"Created {made['role']} key {made['keyId']} of pod {pod_id}. Save it: it is not shown again.", err=True
+        )
         typer.echo(made["key"])
 
 
 @keys.command("revoke")
 def revoke_key(
     pod_id: PodId,
-    key_id: Annotated[str, typer.Argument(help="The key's id, as `keys list` shows it.")],
+    key_id: Annotated[str, typer.Argument(help="The key's id, as shown by `laurels keys list`.")],
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Revoke a key: it stops working at once."""
+    """Revoke a key, and list the remaining keys.
+
+    The key stops working at once.
+    """
     left = ask(
         reach(url, key, data_dir), "DELETE", f"/api/v1/pods/{quote(pod_id, safe='')}/keys/{quote(key_id, safe='')}"
     )["keys"]

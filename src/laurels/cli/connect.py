@@ -1,7 +1,7 @@
-"""How commands reach Laurels: a server that is named, the one that serves the data folder, or one of their own.
+"""Connections from commands to a server: the one named by --url, the one that holds the data folder, or a private one.
 
-There is only one way in, the HTTP API; where nobody serves the data folder, the command does so itself for as long
-as it runs, on a socket in a private temporary folder.
+Commands use only the HTTP API. If no server holds the data folder, the command serves it itself while it runs, on a
+socket in a private temporary folder.
 """
 
 import contextlib
@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import msgspec
 
-from laurels.client import Ask, AsyncClient
-from laurels.config import Settings
+from laurels.client import AsyncClient, Request
 from laurels.errors import Invalid, LaurelsError, Unauthenticated, Unavailable
+from laurels.settings import Settings
 from laurels.wiring import running_server
 
 TIMEOUT_S = 60
@@ -23,10 +23,10 @@ OWN = "laurels"
 @contextlib.asynccontextmanager
 async def connect(settings: Settings) -> AsyncIterator["Peer"]:
     own = running_server(settings)
-    url = settings.url or own
+    url = settings.client.url or own
     if url:
-        # The folder's key is for the server that holds the folder, and for nobody else.
-        key = settings.key or (find_admin_key(settings) if _same_server(url, own) else None)
+        # The data folder's admin key must not be sent to any server but the one that holds the folder.
+        key = settings.client.key or (find_admin_key(settings) if _same_server(url, own) else None)
         async with client_of(url, key) as client:
             yield client
     elif url is None:
@@ -35,11 +35,17 @@ async def connect(settings: Settings) -> AsyncIterator["Peer"]:
         async with own_server(settings) as client:
             yield client
     else:
-        raise Unavailable("ledger_unavailable", f"{settings.data_dir} is in use by another laurels command.")
+        raise Unavailable(
+            "ledger_unavailable",
+            f"{settings.server.data_dir} is in use by another laurels command. Try again when it has finished.",
+        )
 
 
 class Peer(AsyncClient):
-    """A Laurels that a command talks to. `key_option`: how its key is given."""
+    """A client for the server that a command talks to.
+
+    `key_option` names the options that set the key, for error messages.
+    """
 
     key_option = "--key or LAURELS_KEY"
 
@@ -48,16 +54,19 @@ class Peer(AsyncClient):
         return str(self.http.base_url)
 
     def with_hint(self, error: LaurelsError) -> LaurelsError:
-        """An error, with how a key is given where that is what it wants."""
+        """Return the error; if authentication failed, with a hint that says how to set the key."""
         if not isinstance(error, Unauthenticated):
             return error
-        where = "" if self.http.base_url.host == OWN else f" of {self.url}"
-        hint = f"{error.message} The key{where} is given with {self.key_option}."
+        where = "" if self.http.base_url.host == OWN else f" for {self.url}"
+        hint = f"{error.message} Set the key{where} with {self.key_option}."
         return Unauthenticated(error.code, hint, field=error.field)
 
 
 def reach_other(url: str, key: str | None) -> Peer:
-    """Another Laurels than the one that the settings name."""
+    """Return a client for the server that --from names.
+
+    Raises `Invalid` if the URL is not an HTTP URL.
+    """
     if not url.startswith(("http://", "https://")):
         raise Invalid("wrong_format", f"--from {url!r} must begin with http:// or https://.", field="--from")
     other = client_of(url, key)
@@ -76,20 +85,23 @@ async def call(
     content: bytes | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Any:
-    """The answer's JSON. What can be tried again is, a few times; other problems are raised as what they are."""
+    """Call the API and return the decoded JSON response.
+
+    Retries temporary failures, up to `tries` attempts in total. Raises the `LaurelsError` that the server reports.
+    """
     body = msgspec.json.encode(json) if json is not None else content
     sent = ({"Content-Type": "application/json"} if body is not None else {}) | dict(headers or {})
     try:
-        return await peer.call(Ask(method, path, Any, dict(params or {}), body, sent), tries=tries)
+        return await peer.call(Request(method, path, Any, dict(params or {}), body, sent), tries=tries)
     except LaurelsError as error:
         raise peer.with_hint(error) from error
 
 
 def find_admin_key(settings: Settings) -> str | None:
-    if settings.admin_key:
-        return settings.admin_key
+    if settings.server.admin_key:
+        return settings.server.admin_key
     try:
-        return settings.admin_key_path.read_text("utf-8").strip() or None
+        return settings.server.admin_key_path.read_text("utf-8").strip() or None
     except OSError:
         return None
 
@@ -99,5 +111,5 @@ def _same_server(url: str, own: str | None) -> bool:
 
 
 def client_of(url: str, key: str | None, transport: httpx.AsyncHTTPTransport | None = None) -> Peer:
-    # Without any key there are still the public boards.
+    # Public boards can be read without a key.
     return Peer(url, key, timeout_s=TIMEOUT_S, transport=transport)

@@ -18,32 +18,34 @@ from laurels.cli.move import Move, report
 from laurels.cli.progress import show_progress
 from laurels.cli.serve import DataDir
 from laurels.cli.transfer import Format, Importer, guess_format, write_events
-from laurels.client.trying import error_of
-from laurels.config import Settings
+from laurels.client.retry import error_of
 from laurels.core.ids import new_key_id
 from laurels.errors import Invalid
+from laurels.settings import Settings
 
 Board = Annotated[str, typer.Argument(help="The board's UUID.")]
-FileFormat = Annotated[Format | None, typer.Option("--format", help="Default: by the file's name, else ndjson.")]
+FileFormat = Annotated[
+    Format | None, typer.Option("--format", help="Default: csv if the file name ends in .csv, else ndjson.")
+]
 
 DIFFERENT = 1
 JSON = {"Content-Type": "application/json"}
-# An import outlasts a restart of the server: what was sent and not answered is sent again.
+# Attempts per call of an import: enough to outlast a restart of the server.
 PATIENT = 8
 
 
 def top(
     board: Annotated[str, typer.Argument(help="The board's UUID.")] = "default",
-    limit: Annotated[int, typer.Option(help="How many users.")] = 10,
-    offset: Annotated[int, typer.Option(help="How many to skip.")] = 0,
-    window: Annotated[str | None, typer.Option(help="Default: the board's first one.")] = None,
-    period: Annotated[str | None, typer.Option(help="A period's name, or 'previous'. Default: this one.")] = None,
+    limit: Annotated[int, typer.Option(help="Number of users to show.")] = 10,
+    offset: Annotated[int, typer.Option(help="Number of users to skip.")] = 0,
+    window: Annotated[str | None, typer.Option(help="Window to show. Default: the board's first window.")] = None,
+    period: Annotated[str | None, typer.Option(help="Period name, or 'previous'. Default: the current period.")] = None,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the best users of a board."""
+    """Show the top users of a board."""
     query = {"limit": limit, "offset": offset, "window": window, "period": period}
     chosen = urlencode({name: value for name, value in query.items() if value is not None})
     path = f"/api/v1/leaderboards/{quote(board, safe='')}/top?{chosen}"
@@ -52,7 +54,10 @@ def top(
 
 
 def jobs(url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Show what is done now and then, once for all servers, and what came of the last runs."""
+    """Show the periodic jobs and the results of their last runs.
+
+    Each job runs on one server at a time, on behalf of all servers.
+    """
     found = ask(reach(url, key, data_dir), "GET", "/api/v1/jobs")["jobs"]
     if not as_json:
         found = [job | {"last": _last_run(job)} for job in found]
@@ -68,7 +73,10 @@ def _last_run(job: dict[str, Any]) -> str:
 
 
 def verify(url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Compare the index and the stored rows with a fresh fold of all events. Exit code 1: they differ."""
+    """Compare the index and the stored rows with the scores computed from all events.
+
+    Exits with code 1 if they differ.
+    """
     last = asyncio.run(
         _follow(reach(url, key, data_dir), "GET", "/api/v1/verify", "Checking users", _difference, as_json)
     )
@@ -87,60 +95,63 @@ def rebuild(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build rankings anew from the ledger while they are in use, and tell what differed."""
+    """Rebuild rankings from the ledger while they are in use, and report what differed."""
     path = "/api/v1/rebuild" + ("" if board is None else f"?board={quote(board, safe='')}")
     last = asyncio.run(_follow(reach(url, key, data_dir), "POST", path, "Rebuilding", _rebuilt, as_json))
     if as_json:
         typer.echo(json.dumps(last))
     else:
-        typer.echo(f"Rows: {last['rebuiltRows']}. Users that differed before: {last['differences']}.")
+        typer.echo(f"Rows rebuilt: {last['rebuiltRows']}. Users that differed before: {last['differences']}.")
 
 
 def export(
     board: Board,
-    output: Annotated[Path | None, typer.Argument(help="Default: standard output.")] = None,
+    output: Annotated[Path | None, typer.Argument(help="File to write. Default: standard output.")] = None,
     file_format: FileFormat = None,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Write all events of a board, as JSON lines or CSV."""
+    """Export all events of a board as JSON lines or CSV."""
     chosen = file_format or guess_format(output)
     asyncio.run(_export(reach(url, key, data_dir), board, output, chosen))
 
 
 def import_(
     board: Annotated[
-        str | None, typer.Argument(help="The board's UUID. Needed for a file; with --from, the default is all.")
+        str | None, typer.Argument(help="The board's UUID. Required for a file; with --from, default: all boards.")
     ] = None,
-    source: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: standard input.")] = None,
+    source: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="File to read. Default: standard input.")
+    ] = None,
     file_format: FileFormat = None,
     run_id: Annotated[
-        str | None, typer.Option(help="Repeat a broken import with its own run id, and nothing counts twice.")
+        str | None, typer.Option(help="Run id of an interrupted import to repeat: no event counts twice.")
     ] = None,
     from_url: Annotated[
-        str | None, typer.Option("--from", help="Not a file: everything of the Laurels that runs at this address.")
+        str | None, typer.Option("--from", help="Import from the running Laurels server at this URL instead of a file.")
     ] = None,
-    from_key: Annotated[str | None, typer.Option(help="The admin key of the Laurels that --from names.")] = None,
+    from_key: Annotated[str | None, typer.Option(help="Admin key of the server that --from names.")] = None,
     last: Annotated[
         bool,
-        typer.Option("--last", help="The Laurels that --from names takes no more scores: bring rewards over, too."),
+        typer.Option("--last", help="The server that --from names accepts no more scores: import its rewards too."),
     ] = False,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Read events into a board, from JSON lines or CSV; or, with --from, all that another Laurels has.
+    """Import events into a board from JSON lines or CSV; with --from, import everything from another server.
 
-    A line that can't be used is reported with its number, and the rest goes in. Lines without an eventId get one
-    from the run id and their line number. Exit code 1: some lines did not go in.
+    Lines that can't be imported are reported with their line number and skipped.
+    A line without an eventId gets one made of the run id and the line number.
+    Exits with code 1 if something was not imported.
     """
     if from_url is not None:
         if asyncio.run(_import_from(reach(url, key, data_dir), from_url, from_key, board, last=last)):
             raise typer.Exit(DIFFERENT)
         return
     if board is None:
-        raise Invalid("missing_field", "Name the BOARD to import into, or another Laurels with --from.", field="BOARD")
+        raise Invalid("missing_field", "Name the BOARD to import into, or another server with --from.", field="BOARD")
     chosen = file_format or guess_format(source)
     refused = asyncio.run(_import(reach(url, key, data_dir), board, source, chosen, run_id or new_key_id()))
     if refused:
@@ -155,11 +166,15 @@ async def _follow(
     sentence: Callable[[dict[str, Any]], str | None],
     as_json: bool,
 ) -> dict[str, Any]:
-    """Show what a call streams: lines that have a sentence, and how far it is. Gives the last line."""
+    """Call the API, print the lines that the response streams, show progress, and return the last line.
+
+    Prints a line only if `sentence` returns a text for it. Raises `httpx.RemoteProtocolError` if the last line is
+    missing.
+    """
     last: dict[str, Any] = {}
     async with (
         connect(settings) as client,
-        # No limit between two lines: a stretch of users with many events takes its time.
+        # No timeout between two lines, because users with many events take long to check.
         client.http.stream(method, path, timeout=None) as response,
     ):
         if not response.is_success:
@@ -174,12 +189,15 @@ async def _follow(
                 if done is not None:
                     advance(done, last.get("totalUsers", last.get("totalRows")))
     if not last.get("done"):
-        raise httpx.RemoteProtocolError("the answer ended early")
+        raise httpx.RemoteProtocolError("the response ended early")
     return last
 
 
 async def _lines(response: httpx.Response) -> AsyncIterator[str]:
-    """Lines that end with a line feed. httpx also ends them at other signs, which a user id may have."""
+    """Yield the lines of a response, split only at line feeds.
+
+    httpx's own line iterator also splits at other characters, which a user id may contain.
+    """
     rest = b""
     async for chunk in response.aiter_bytes():
         *lines, rest = (rest + chunk).split(b"\n")
@@ -201,7 +219,7 @@ def _difference(line: dict[str, Any]) -> str | None:
 def _rebuilt(line: dict[str, Any]) -> str | None:
     if "board" not in line:
         return None
-    what = "there was none before" if "differed" not in line else f"{line['differed']} users differed"
+    what = "the ranking was missing" if "differed" not in line else f"{line['differed']} users differed"
     users = f": {', '.join(line['users'])}" if line.get("users") else ""
     return f"board {line['board']}, period {line['period']}: {what}{users}"
 
@@ -224,7 +242,7 @@ async def _export(settings: Settings, board: str, output: Path | None, file_form
 
 async def _import(settings: Settings, board: str, source: Path | None, file_format: Format, run_id: str) -> int:
     if source is None and sys.stdin.isatty():
-        raise Invalid("missing_field", "Name a FILE to import, or pipe one in.", field="FILE")
+        raise Invalid("missing_field", "Name a FILE to import, or pipe events to standard input.", field="FILE")
     path = f"/api/v1/leaderboards/{quote(board, safe='')}/scores"
     importer = Importer(run_id, lambda text: typer.echo(text, err=True))
     with sys.stdin.buffer if source is None else source.open("rb") as stream:
@@ -238,7 +256,7 @@ async def _import(settings: Settings, board: str, source: Path | None, file_form
                         importer.take(batch, answer["results"])
                         advance(stream.tell() if size else importer.done, size)
         except BaseException:
-            typer.echo(f"{importer.summary} It did not finish: repeat it with --run-id {run_id}.", err=True)
+            typer.echo(f"{importer.summary} The import did not finish. Repeat it with --run-id {run_id}.", err=True)
             raise
     typer.echo(importer.summary, err=True)
     return importer.refused

@@ -13,14 +13,16 @@ from laurels.cli.admin import AsJson, Key, PodId, Url, ask, reach, show
 from laurels.cli.connect import call, connect
 from laurels.cli.progress import show_progress
 from laurels.cli.serve import DataDir
-from laurels.config import Settings
 from laurels.errors import Invalid
+from laurels.settings import Settings
 
-schemas = typer.Typer(help="How the events of a pod's games are read.", no_args_is_help=True)
-dead_letters = typer.Typer(help="What came from Kafka and could not be counted.", no_args_is_help=True)
+schemas = typer.Typer(help="Manage schemas, which map the Kafka events of a game to scores.", no_args_is_help=True)
+dead_letters = typer.Typer(
+    help="List and replay dead letters: Kafka records that could not be counted.", no_args_is_help=True
+)
 
 Version = Annotated[str, typer.Argument(help="The schema's version.")]
-# What fits on a terminal; `show` has all of it.
+# The columns that fit on a terminal; `show` prints all fields.
 SCHEMA_COLUMNS = ["schemaVersion", "state", "versionFrom", "eventIdFrom", "updatedAt"]
 LETTER_COLUMNS = ["id", "code", "field", "reason", "failedAt", "replayedAt"]
 AT_ONCE = 500
@@ -30,31 +32,31 @@ AT_ONCE = 500
 def list_schemas(
     pod_id: PodId, url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False
 ) -> None:
-    """List the schemas of a pod, the last made first."""
+    """List the schemas of a pod, newest first."""
     _show_schemas(ask(reach(url, key, data_dir), "GET", _pod(pod_id, "schemas"))["schemas"], as_json)
 
 
 @schemas.command("show")
 def show_schema(pod_id: PodId, version: Version, url: Url = None, key: Key = None, data_dir: DataDir = None) -> None:
-    """Show a schema as JSON, in the form that `put` reads."""
+    """Show a schema as JSON, in the format that `laurels schemas put` reads."""
     found = ask(reach(url, key, data_dir), "GET", _schema(pod_id, version))
     for name in ("podId", "createdAt", "updatedAt"):
         found.pop(name)
     for name in ("eventIdFrom", "versionFrom"):
-        found[name] = found[name] and {place: value for place, value in found[name].items() if value is not None}
+        found[name] = found[name] and {source: value for source, value in found[name].items() if value is not None}
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
 
 
 @schemas.command("put")
 def put_schema(
     pod_id: PodId,
-    file: Annotated[str, typer.Argument(help="A JSON file with the schema; - reads standard input.")],
+    file: Annotated[str, typer.Argument(help="JSON file with the schema, or - for standard input.")],
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a schema, or replace the one of the same version."""
+    """Create a schema, or replace the one with the same version."""
     body = _read_json(file)
     version = body.get("schemaVersion")
     if not isinstance(version, str):
@@ -86,21 +88,28 @@ def delete_schema(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a schema that is a draft or retired."""
+    """Delete a schema that is in state draft or retired."""
     _show_schemas([ask(reach(url, key, data_dir), "DELETE", _schema(pod_id, version))], as_json)
 
 
 @schemas.command("try")
 def try_schema(
     pod_id: PodId,
-    file: Annotated[str, typer.Argument(help="A JSON file with an event of the game; - reads standard input.")],
-    version: Annotated[str | None, typer.Option(help="Default: the one that a consumer would choose.")] = None,
-    header: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, as the record would have it.")] = None,
+    file: Annotated[str, typer.Argument(help="JSON file with an event of the game, or - for standard input.")],
+    version: Annotated[
+        str | None, typer.Option(help="Schema version. Default: the version that a consumer would choose.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(help="Header of the Kafka record, as NAME=VALUE. Can be repeated.")
+    ] = None,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Show how an event would be read, or why it can't be. Nothing is stored."""
+    """Show how an event would be read, without storing it.
+
+    If the event would not be counted, prints the reason and exits with code 3.
+    """
     for each in header or []:
         if "=" not in each:
             raise Invalid("wrong_format", f"--header {each!r} must be NAME=VALUE.", field="--header")
@@ -109,22 +118,22 @@ def try_schema(
     tried = ask(reach(url, key, data_dir), "POST", _pod(pod_id, "schema-trials"), body)
     typer.echo(json.dumps(tried["event"], indent=2, ensure_ascii=False))
     if tried["problem"]:
-        typer.echo(f"It would not be counted: {tried['problem']['detail']}", err=True)
+        typer.echo(f"The event would not be counted: {tried['problem']['detail']}", err=True)
         raise typer.Exit(3)
 
 
 @dead_letters.command("list")
 def list_dead_letters(
     pod_id: PodId,
-    limit: Annotated[int, typer.Option(help="How many to look at, the last first.")] = 100,
-    code: Annotated[str | None, typer.Option(help="Only those with this reason.")] = None,
-    replayed: Annotated[bool, typer.Option("--replayed", help="Also those that were counted in a replay.")] = False,
+    limit: Annotated[int, typer.Option(help="Maximum number to list, newest first.")] = 100,
+    code: Annotated[str | None, typer.Option(help="Only list those with this error code.")] = None,
+    replayed: Annotated[bool, typer.Option("--replayed", help="Also list those that a replay has counted.")] = False,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters, the last first."""
+    """List dead letters, newest first."""
     found = asyncio.run(_collect(reach(url, key, data_dir), pod_id, limit, code, replayed=replayed))
     show(found, LETTER_COLUMNS, as_json)
 
@@ -132,12 +141,12 @@ def list_dead_letters(
 @dead_letters.command("show")
 def show_dead_letter(
     pod_id: PodId,
-    letter_id: Annotated[str, typer.Argument(help="The id that `list` shows.")],
+    letter_id: Annotated[str, typer.Argument(help="The dead letter's id, as shown by `laurels dead-letters list`.")],
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Show a dead letter with what it holds."""
+    """Show a dead letter with its content."""
     path = _pod(pod_id, "dead-letters") + f"/{quote(letter_id, safe='')}"
     typer.echo(json.dumps(ask(reach(url, key, data_dir), "GET", path), indent=2, ensure_ascii=False))
 
@@ -145,14 +154,20 @@ def show_dead_letter(
 @dead_letters.command("replay")
 def replay_dead_letters(
     pod_id: PodId,
-    letter_ids: Annotated[list[str] | None, typer.Argument(help="Ids that `list` shows. None: all.")] = None,
-    code: Annotated[str | None, typer.Option(help="Without ids: only those with this reason.")] = None,
+    letter_ids: Annotated[
+        list[str] | None, typer.Argument(help="Ids, as shown by `laurels dead-letters list`. Default: all.")
+    ] = None,
+    code: Annotated[str | None, typer.Option(help="Without ids: only replay those with this error code.")] = None,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try dead letters again, with the schemas as they are now. However often that is done, each event counts once."""
+    """Replay dead letters with the current schemas.
+
+    Each event counts once, even if it is replayed several times.
+    Exits with code 3 if any is refused.
+    """
     results = asyncio.run(_replay(reach(url, key, data_dir), pod_id, letter_ids, code))
     refused = [result for result in results if result["status"] == "refused"]
     if as_json:
@@ -160,7 +175,7 @@ def replay_dead_letters(
     else:
         counted = sum(result["status"] == "accepted" for result in results)
         before = len(results) - counted - len(refused)
-        typer.echo(f"{len(results)} tried: {counted} counted, {before} had been before, {len(refused)} refused.")
+        typer.echo(f"{len(results)} tried: {counted} counted, {before} counted before, {len(refused)} refused.")
         for result in refused[:20]:
             typer.echo(f"  {result['id']}: {result['problem']['detail']}", err=True)
     if refused:
@@ -170,7 +185,7 @@ def replay_dead_letters(
 async def _collect(
     settings: Settings, pod_id: str, limit: int | None, code: str | None, *, replayed: bool
 ) -> list[dict[str, Any]]:
-    """All of them, or as many as the limit says."""
+    """Return all dead letters, or the newest `limit` of them."""
     found: list[dict[str, Any]] = []
     params: dict[str, Any] = {
         "limit": AT_ONCE if limit is None else min(limit, AT_ONCE),
@@ -189,7 +204,7 @@ async def _collect(
 
 
 async def _replay(settings: Settings, pod_id: str, ids: list[str] | None, code: str | None) -> list[dict[str, Any]]:
-    # The first that failed are tried first.
+    # Replay the oldest first; the API lists the newest first.
     wanted = ids or [each["id"] for each in reversed(await _collect(settings, pod_id, None, code, replayed=False))]
     results: list[dict[str, Any]] = []
     with show_progress("Replaying") as advance:
@@ -202,7 +217,7 @@ async def _replay(settings: Settings, pod_id: str, ids: list[str] | None, code: 
 
 
 def _show_schemas(found: list[dict[str, Any]], as_json: bool) -> None:
-    """Where the version and the id are found in a few words."""
+    """Print schemas as a table, with the sources of the version and the event id in short form."""
     for schema in [] if as_json else found:
         for name in ("versionFrom", "eventIdFrom"):
             where = schema[name] or {}
@@ -226,5 +241,5 @@ def _read_json(file: str) -> dict[str, Any]:
     except ValueError as error:
         raise Invalid("invalid_json", f"{name} is not JSON: {error}.") from None
     if not isinstance(read, dict):
-        raise Invalid("not_an_object", f"{name} must hold a JSON object.")
+        raise Invalid("not_an_object", f"{name} must contain a JSON object.")
     return read

@@ -1,4 +1,4 @@
-"""`laurels migrate`: the ledger's schema, and everything of an embedded ledger into PostgreSQL."""
+"""`laurels migrate`: update the ledger's schema, or copy an embedded ledger to PostgreSQL."""
 
 import asyncio
 from pathlib import Path
@@ -8,8 +8,9 @@ import typer
 
 from laurels.cli.progress import show_progress
 from laurels.cli.serve import DataDir, IndexUrl, LedgerUrl
-from laurels.config import LEDGER_FILE, Settings, hide_password, read_settings
+from laurels.config import LEDGER_FILE, hide_password, ledger_path, ledger_url, read_settings
 from laurels.errors import Invalid, Unavailable
+from laurels.settings import Settings
 from laurels.wiring import build_ledger, take_over
 
 
@@ -17,14 +18,17 @@ def migrate(
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--from", help="Fill an empty PostgreSQL with all that this data folder holds. No server may be using it."
+            "--from", help="Data folder to copy into an empty PostgreSQL database. No server may be using it."
         ),
     ] = None,
     data_dir: DataDir = None,
     ledger: LedgerUrl = None,
     index: IndexUrl = None,
 ) -> None:
-    """Bring the ledger's schema up to date, which `serve` does by itself; with --from, move to PostgreSQL."""
+    """Update the ledger's schema; with --from, copy an embedded ledger to PostgreSQL.
+
+    `laurels serve` also updates the schema when it starts.
+    """
     settings = read_settings({"data_dir": data_dir, "ledger": ledger, "index": index})
     if folder is not None:
         _take_over(settings, folder)
@@ -43,22 +47,22 @@ async def _migrate(settings: Settings) -> list[str]:
 
 
 def _take_over(settings: Settings, folder: Path) -> None:
-    if settings.ledger_path is not None:
-        raise Invalid("missing_field", "Name the PostgreSQL that takes it over with --ledger.", field="--ledger")
+    if ledger_path(settings) is not None:
+        raise Invalid("missing_field", "Name the PostgreSQL database to copy into with --ledger.", field="--ledger")
     path = folder if folder.is_file() else folder / LEDGER_FILE
     if not path.exists():
-        raise Invalid("wrong_format", f"{folder} is no data folder of Laurels: there is no {path}.", field="--from")
+        raise Invalid("wrong_format", f"{folder} is not a Laurels data folder: {path} does not exist.", field="--from")
     try:
-        with show_progress("Taking over rows") as advance:
+        with show_progress("Copying rows") as advance:
             rows = asyncio.run(take_over(settings, path, advance))
     except Unavailable as error:
         if error.outcome_unknown:
-            error.message += " Perhaps it was done all the same: repeat it, and you will see."
+            error.message += " The copy may have completed: repeat the command to find out. It never copies twice."
         raise
     typer.echo(
-        f"Taken over: pods {rows['pods']}, boards {rows['boards']}, events {rows['events']}, final ranks "
-        f"{rows['finals']}, rewards {rows['grants']}, people {rows['profiles']}, acts {rows['acts']}.",
+        f"Copied: pods {rows['pods']}, boards {rows['boards']}, events {rows['events']}, final ranks "
+        f"{rows['finals']}, grants {rows['grants']}, profiles {rows['profiles']}, moderation actions {rows['acts']}.",
         err=True,
     )
-    where = hide_password(settings.ledger)
-    typer.echo(f"From now on serve {where}, and not {folder} any more.", err=True)
+    where = hide_password(ledger_url(settings))
+    typer.echo(f"From now on, serve {where}, and no longer {folder}.", err=True)

@@ -1,7 +1,8 @@
-"""`laurels import --from`: everything but past seasons of another Laurels, while it runs: pods, keys, schemas, people,
-boards and all events. (`laurels migrate --from` takes all of it, of one that does not run.)
+"""`laurels import --from`: copy pods, keys, schemas, profiles, boards and all events from another running server.
 
-An event keeps its id, so it counts once however often this is repeated; repeat it to bring over what came meanwhile.
+Past periods are not copied. `laurels migrate --from` copies everything, from a data folder that no server uses.
+
+Events keep their ids, so they count once even if the import is repeated. Repeat it to copy what arrived in between.
 """
 
 import hashlib
@@ -17,12 +18,12 @@ from laurels.errors import Conflict, Invalid, NotFound, Unavailable
 
 PAGE = 1000
 PATIENT = 8
-# What a board is made of; the rest of what a server says about it follows from that.
+# The fields that define a board. The server derives the other fields of its response.
 DEFINITION = (
     "UUID", "podId", "name", "rule", "order", "ties", "capacity", "windows", "segments", "public", "metadata",
     "graceSeconds", "flushMs",
 )  # fmt: skip
-# These it gets when its events are in: an older one may lie outside of them.
+# Set after the events are imported, because older events may lie outside these bounds.
 BOUNDS = ("minScore", "maxScore", "startTime", "endTime", "rewards", "keepEventsDays", "keepPeriodsDays")
 CLOSED = {"ENDED", "ARCHIVED"}
 SCHEMA = ("fieldMappings", "timestampFormat", "scoreType", "eventIdFrom", "versionFrom", "state")
@@ -30,24 +31,26 @@ PROFILE = ("userId", "displayName", "avatarUrl", "region", "circles")
 
 
 class Move:
-    """`last`: the other one takes no more scores. Only then rewards are brought over: else a period that ends on both
-    would be rewarded on both.
+    """An import from a source server into a target server.
+
+    `last`: the source accepts no more scores. Only then are rewards copied; otherwise a period that ends on both
+    servers would be rewarded on both.
     """
 
     def __init__(self, source: Peer, target: Peer, *, last: bool) -> None:
         self._source = source
         self._target = target
         self._last = last
-        self.pods = self.keys = self.people = self.boards = self.accepted = self.duplicates = 0
+        self.pods = self.keys = self.profiles = self.boards = self.accepted = self.duplicates = 0
         self.refused: list[str] = []
-        # What can't be brought over.
+        # Messages about what was not copied.
         self.left: list[str] = []
 
     async def everything(self, only_board: str | None) -> None:
         if await _ledger_id(self._source) == await _ledger_id(self._target):
             raise Invalid(
                 "wrong_format",
-                "--from names the Laurels that would be written to. Name the new one with --url and --key.",
+                "--from names the server that the import writes to. Name the target server with --url and --key.",
                 field="--from",
             )
         boards = [board for board in await self._boards() if only_board in {None, board["UUID"]}]
@@ -58,14 +61,17 @@ class Move:
         for pod_id in sorted(wanted):
             await self._pod(pods[pod_id], with_keys=only_board is None)
         made = [board for board in boards if await self._succeeds(board, self._create(_path(board), board))]
-        # Before the events, whose users are then where they are there.
+        # Before the events, so that their users are ranked in the same segments as on the source.
         for pod_id in sorted(wanted):
-            await self._people(pod_id, {board["UUID"] for board in made})
+            await self._profiles(pod_id, {board["UUID"] for board in made})
         for board in made:
             await self._succeeds(board, self._board(board))
 
     async def _succeeds(self, board: dict[str, Any], work: Coroutine[Any, Any, Any]) -> bool:
-        """Do something with a board. One that can't be brought over keeps no other away."""
+        """Await work on a board and return whether it succeeded.
+
+        A board that can't be copied is added to `refused` and does not stop the others.
+        """
         try:
             await work
         except (Conflict, Invalid, NotFound) as error:
@@ -73,7 +79,7 @@ class Move:
             return False
         return True
 
-    async def _people(self, pod_id: str, boards: set[str]) -> None:
+    async def _profiles(self, pod_id: str, boards: set[str]) -> None:
         params: dict[str, Any] = {"podId": pod_id, "limit": PAGE}
         while True:
             page = await call(self._source, "GET", "/api/v1/users", params=params)
@@ -82,7 +88,7 @@ class Move:
                 await call(self._target, "POST", "/api/v1/users", params={"podId": pod_id}, json={"users": users})
             for user in page["users"]:
                 await self._hide(pod_id, user, boards)
-            self.people += len(users)
+            self.profiles += len(users)
             if page["nextCursor"] is None:
                 return
             params["cursor"] = page["nextCursor"]
@@ -93,12 +99,12 @@ class Move:
             path = f"/api/v1/{person}" if hidden["UUID"] is None else f"{_path(hidden)}/{person}"
             params = {"podId": pod_id} if hidden["UUID"] is None else {}
             if hidden["UUID"] is None or hidden["UUID"] in boards:
-                body = {"shadow": hidden["shadow"], "reason": "as it was where it came from"}
+                body = {"shadow": hidden["shadow"], "reason": "hidden on the server it was imported from"}
                 await call(self._target, "PUT", path, params=params, json=body)
 
     async def _boards(self) -> list[dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
-        # Archived ones are listed only when asked for.
+        # The API lists archived boards only on request.
         for status in (None, "ARCHIVED"):
             params: dict[str, Any] = {"limit": PAGE} | ({} if status is None else {"status": status})
             while True:
@@ -124,11 +130,11 @@ class Move:
                 await call(self._target, "POST", path, json=body)
                 self.keys += 1
             except Conflict:
-                typer.echo(f"The key {key['keyId']} was revoked here, and stays so.", err=True)
+                typer.echo(f"Key {key['keyId']} was revoked on the target server and stays revoked.", err=True)
 
     async def _schemas(self, pod_id: str) -> None:
         path = f"/api/v1/pods/{quote(pod_id, safe='')}/schemas"
-        # In the order in which they were made, for the newest is the one that is used.
+        # Oldest first, because the schema that was created last is the one in use.
         for schema in reversed((await call(self._source, "GET", path))["schemas"]):
             body = {name: schema[name] for name in SCHEMA}
             await call(self._target, "PUT", f"{path}/{quote(schema['schemaVersion'], safe='')}", json=body)
@@ -144,12 +150,14 @@ class Move:
         await self._tell_what_stays(path, board)
         bounds = {name: board[name] for name in BOUNDS if board[name] not in (None, [])}
         if board["status"] in CLOSED and (board["rewards"] or there["rewards"]):
-            # They were granted there, and perhaps handed out: here nobody would know.
+            # The source has granted them and may have handed them out, which the target can't know.
             bounds["rewards"] = []
-            self.left.append(f"{board['UUID']}: it has ended, and its rewards stay there.")
+            self.left.append(f"{board['UUID']}: the board has ended, so its rewards stay on the source server.")
         elif board["rewards"] and not self._last:
             del bounds["rewards"]
-            self.left.append(f"{board['UUID']}: its rewards are brought over by the last run, with --last.")
+            self.left.append(
+                f"{board['UUID']}: its rewards are not copied yet. The last run, with --last, copies them."
+            )
         if any(there[name] != bounds[name] for name in bounds):
             await call(self._target, "PATCH", path, json=bounds)
         if board["status"] == "ARCHIVED":
@@ -161,20 +169,20 @@ class Move:
         if past:
             many = "or more " if len(periods) == PAGE else ""
             self.left.append(
-                f"{board['UUID']}: {past} {many}past periods stay there, with their final ranks and rewards. "
-                "Their events are here, and count in the windows that still take them. To have all of it here, stop "
-                "the other one and use `laurels migrate --from`."
+                f"{board['UUID']}: {past} {many}past periods stay on the source server, with their final ranks and "
+                "rewards. Their events are copied, and count in the windows that still accept them. To copy "
+                "everything, stop the source server and use `laurels migrate --from`."
             )
         if board["prunedBefore"] is not None:
             self.left.append(
-                f"{board['UUID']}: events before {board['prunedBefore']} were pruned there. What they added up to "
-                "can't be brought over: scores may be lower here."
+                f"{board['UUID']}: the source server has pruned the events before {board['prunedBefore']}. Their sum "
+                "can't be copied, so scores may be lower on the target server."
             )
 
     async def _create(self, path: str, board: dict[str, Any]) -> dict[str, Any]:
         definition = {name: board[name] for name in DEFINITION}
         if board["status"] == "SCHEDULED":
-            # It has no events yet, and once it is active it can't be scheduled any more.
+            # A scheduled board has no events yet, and an active board can't become scheduled again.
             definition |= {name: board[name] for name in ("startTime", "endTime")}
         try:
             created: dict[str, Any] = await call(self._target, "POST", "/api/v1/leaderboards", json=definition)
@@ -208,11 +216,11 @@ class Move:
         ]
         answer = await call(self._target, "POST", path + "/scores", json={"scores": items}, tries=PATIENT)
         for event, result in zip(events, answer["results"], strict=True):
-            # What comes after it (voids, bounds) counts on it.
+            # The next steps (voids, bounds) need the event to be in the ledger.
             if result["status"] == "spooled":
                 raise Unavailable(
                     "ledger_unavailable",
-                    "The ledger there can't be reached. Repeat it when it can: nothing counts twice.",
+                    "The target server's ledger can't be reached. Repeat the import when it can: nothing counts twice.",
                 )
             if result["status"] == "refused":
                 self.refused.append(
@@ -224,11 +232,14 @@ class Move:
                 self.accepted += 1
 
     async def _void(self, path: str, event_ids: list[str]) -> None:
-        """Those that don't count there. The key follows from the events, so that a repetition is the same act."""
+        """Void events on the target that are voided on the source.
+
+        The idempotency key is derived from the events, so that a repeated import is the same moderation action.
+        """
         if not event_ids:
             return
         key = "import-" + hashlib.sha256("\n".join(event_ids).encode()).hexdigest()[:32]
-        body = {"eventIds": event_ids, "reason": "as it was where it came from"}
+        body = {"eventIds": event_ids, "reason": "voided on the server it was imported from"}
         headers = {"Idempotency-Key": key}
         await call(self._target, "POST", path + "/void", json=body, headers=headers, tries=PATIENT)
 
@@ -238,12 +249,14 @@ class Move:
             for client in (self._source, self._target)
         ]
         if counts[0] != counts[1]:
-            self.refused.append(f"{board['UUID']}: it has ended here with {counts[1]} of {counts[0]} events.")
+            self.refused.append(
+                f"{board['UUID']}: the board has ended on the target server with {counts[1]} of {counts[0]} events."
+            )
 
     @property
     def summary(self) -> str:
         return (
-            f"Pods: {self.pods}, keys: {self.keys}, people: {self.people}, boards: {self.boards}. "
+            f"Pods: {self.pods}, keys: {self.keys}, profiles: {self.profiles}, boards: {self.boards}. "
             f"Events: {self.accepted} accepted, {self.duplicates} already there, {len(self.refused)} refused."
         )
 
@@ -259,7 +272,7 @@ async def _ledger_id(client: Peer) -> str:
     except (ValueError, KeyError, TypeError):
         ledger_id = None
     if ledger_id is None:
-        raise Unavailable("internal", f"What answers at {client.url} is no Laurels that is ready.")
+        raise Unavailable("internal", f"{client.url} is not a Laurels server, or is not ready.")
     return str(ledger_id)
 
 

@@ -1,4 +1,4 @@
-"""Long work shows a bar on a terminal and plain lines elsewhere. Both go to standard error."""
+"""The progress of long work: a bar on a terminal, plain lines elsewhere, both on standard error."""
 
 import contextlib
 import sys
@@ -16,7 +16,7 @@ Advance = Callable[[int, int | None], None]
 
 @contextlib.contextmanager
 def show_progress(title: str) -> Iterator[Advance]:
-    """Gives a function to call with how much is done and, if known, of how much."""
+    """Yield a function to call with the amount that is done and the total, or None if the total is not known."""
     if sys.stderr.isatty():
         with Progress(
             TextColumn(title),

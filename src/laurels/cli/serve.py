@@ -5,14 +5,15 @@ from typing import Annotated, Any
 
 import typer
 
-from laurels.config import SETTINGS, read_settings
+from laurels.config import is_shared, read_settings
 from laurels.errors import Invalid
 from laurels.logs import configure_logs
+from laurels.settings import SETTINGS
 
 
 def option(name: str) -> Any:
     setting = SETTINGS[name]
-    default = "" if setting.default is None else f" Default: {setting.default}."
+    default = f" Default: {setting.shown_default}." if setting.shown_default else ""
     return typer.Option(setting.flag, help=f"{setting.help}{default} Variable: {setting.variable}.", show_default=False)
 
 
@@ -33,11 +34,13 @@ def serve(
     spool: Annotated[Path | None, option("spool")] = None,
     kafka: Kafka = None,
     kafka_config: KafkaConfig = None,
-    ingest: Annotated[bool, typer.Option("--ingest", help="Take scores from Kafka as well.")] = False,
+    ingest: Annotated[
+        bool, typer.Option("--ingest", help="Also read scores from Kafka. Variable: LAURELS_INGEST=1.")
+    ] = False,
     workers: Annotated[int | None, option("workers")] = None,
     log_level: LogLevel = None,
 ) -> None:
-    """Start the server. Everything it needs is made at the first start."""
+    """Start the server. The first start creates the data folder, the ledger and the admin key."""
     settings = read_settings(
         {
             "kafka": kafka,
@@ -53,10 +56,10 @@ def serve(
             "log_level": log_level,
         }
     )
-    configure_logs(settings.log_level)
+    configure_logs(settings.server.log_level)
     from laurels.cli import serving
 
-    if settings.workers > 1:
+    if settings.server.workers > 1:
         raise typer.Exit(serving.serve_with_workers(settings))
     serving.serve(settings)
 
@@ -69,9 +72,10 @@ def ingest(
     data_dir: DataDir = None,
     host: Annotated[str | None, option("host")] = None,
     port: Annotated[int | None, option("ingest_port")] = None,
+    workers: Annotated[int | None, option("workers")] = None,
     log_level: LogLevel = None,
 ) -> None:
-    """Take scores from Kafka, beside servers on the same PostgreSQL and Redis. Serves its health and metrics."""
+    """Read scores from Kafka into PostgreSQL and Redis, without serving the API. Serves health checks and metrics."""
     settings = read_settings(
         {
             "kafka": kafka,
@@ -82,17 +86,20 @@ def ingest(
             "data_dir": data_dir,
             "host": host,
             "ingest_port": port,
+            "workers": workers,
             "log_level": log_level,
         }
     )
-    if not settings.is_shared:
+    if not is_shared(settings):
         raise Invalid(
             "wrong_format",
-            "A SQLite ledger is for one process: start `laurels serve --ingest` instead, or set LAURELS_LEDGER "
+            "Only one process can use a SQLite ledger. Run `laurels serve --ingest` instead, or set LAURELS_LEDGER "
             "(--ledger) to postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
             field="LAURELS_LEDGER",
         )
-    configure_logs(settings.log_level)
+    configure_logs(settings.server.log_level)
     from laurels.cli import serving
 
+    if settings.server.workers > 1:
+        raise typer.Exit(serving.ingest_with_workers(settings))
     serving.ingest(settings)

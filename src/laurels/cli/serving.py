@@ -1,5 +1,6 @@
-"""Servers that run in this process, for `laurels serve` and for commands that find none. Only those load it: the others
-start in half the time.
+"""Servers that run in this process, for `laurels serve` and for commands that find no running server.
+
+Other commands don't import this module, which halves their start time.
 """
 
 import asyncio
@@ -7,7 +8,7 @@ import contextlib
 import os
 import socket
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,10 +19,12 @@ import uvloop
 from laurels.cli.connect import OWN, Peer, client_of, connect, find_admin_key
 from laurels.cli.progress import show_progress
 from laurels.cli.workers import Workers
-from laurels.config import Settings, hide_password, read_admin_key
+from laurels.client.tls import tls_for
+from laurels.config import hide_password, is_shared, ledger_path, ledger_url, read_admin_key
 from laurels.core.ids import new_secret
 from laurels.errors import Unavailable
 from laurels.server import Server, address_of, allow_connections, inherit, listen
+from laurels.settings import Settings
 from laurels.wiring import running_server
 
 
@@ -35,7 +38,8 @@ def ingest(settings: Settings) -> None:
 
 async def _serve(settings: Settings) -> None:
     allow_connections()
-    listening = listen(settings.host, settings.port) if settings.fd is None else inherit(settings.fd)
+    fd = settings.server.fd
+    listening = listen(settings.server.host, settings.server.port) if fd is None else inherit(fd)
     address = address_of(listening)
     admin_key = read_admin_key(settings)
     with ExitStack() as stack:
@@ -43,93 +47,114 @@ async def _serve(settings: Settings) -> None:
 
         def ready() -> None:
             stack.close()
-            if settings.fd is None:
+            if settings.server.fd is None:
                 _welcome(settings, address)
 
-        server = Server(settings, admin_key, advance, ready)
-        server.stop_on_signals()
-        parent = settings.parent
-        orphaned = None if parent is None else asyncio.create_task(_stop_when_orphaned(server, parent))
-        await server.serve(listening, address)
-        if orphaned is not None:
-            orphaned.cancel()
-        else:
-            typer.echo("Laurels has stopped.", err=True)
+        await _serve_until_stopped(Server(settings, admin_key, advance, ready), settings, listening)
 
 
 async def _ingest(settings: Settings) -> None:
-    listening = listen(settings.host, settings.ingest_port)
+    fd = settings.server.fd
+    listening = listen(settings.server.host, settings.kafka.ingest_port) if fd is None else inherit(fd)
     address = address_of(listening)
-    server = Server(
-        settings,
-        read_admin_key(settings),
-        lambda _done, _total: None,
-        lambda: typer.echo(f"Laurels takes scores from {settings.kafka}  (health: {address}/readyz)", err=True),
-        probes_only=True,
-    )
+
+    def ready() -> None:
+        if fd is None:
+            _welcome_ingest(settings, address)
+
+    server = Server(settings, read_admin_key(settings), lambda _done, _total: None, ready, probes_only=True)
+    await _serve_until_stopped(server, settings, listening)
+
+
+async def _serve_until_stopped(server: Server, settings: Settings, listening: socket.socket) -> None:
+    """Serve until a signal. A worker also stops when its parent process has ended."""
     server.stop_on_signals()
-    await server.serve(listening, address)
-    typer.echo("Laurels has stopped.", err=True)
+    parent = settings.server.parent
+    orphaned = None if parent is None else asyncio.create_task(_stop_when_orphaned(server, parent))
+    await server.serve(listening, address_of(listening))
+    if orphaned is not None:
+        orphaned.cancel()
+    else:
+        typer.echo("Laurels has stopped.", err=True)
 
 
 def serve_with_workers(settings: Settings) -> int:
-    listening = listen(settings.host, settings.port)
+    return _run_workers("serve", settings, settings.server.port, _welcome)
+
+
+def ingest_with_workers(settings: Settings) -> int:
+    return _run_workers("ingest", settings, settings.kafka.ingest_port, _welcome_ingest)
+
+
+def _run_workers(command: str, settings: Settings, port: int, welcome: Callable[[Settings, str], None]) -> int:
+    listening = listen(settings.server.host, port)
     listening.set_inheritable(True)
     address = address_of(listening)
     read_admin_key(settings)
-    code = asyncio.run(Workers(settings, listening, address, lambda: _welcome(settings, address)).run())
+    code = asyncio.run(Workers(command, settings, listening, address, lambda: welcome(settings, address)).run())
     typer.echo("Laurels has stopped.", err=True)
     return code
 
 
 async def _stop_when_orphaned(server: Server, parent: int) -> None:
-    """Without the process that started it, nobody would stop it."""
-    while os.getppid() == parent:  # noqa: ASYNC110 - nobody tells of it
+    """Stop the server when its parent process has ended, because nothing else would stop it."""
+    while os.getppid() == parent:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(1)
     server.stop()
 
 
+def _welcome_ingest(settings: Settings, address: str) -> None:
+    workers = settings.server.workers
+    processes = f" with {workers} processes" if workers > 1 else ""
+    brokers = settings.kafka.kafka
+    typer.echo(f"Laurels is reading scores from {brokers}{processes}  (health: {address}/readyz)", err=True)
+
+
 def _welcome(settings: Settings, address: str) -> None:
-    where = "LAURELS_ADMIN_KEY" if settings.admin_key else settings.admin_key_path.resolve()
-    path = settings.ledger_path
+    where = "LAURELS_ADMIN_KEY" if settings.server.admin_key else settings.server.admin_key_path.resolve()
+    path = ledger_path(settings)
     typer.echo(f"Laurels is ready at {address}  (API: {address}/docs)", err=True)
-    typer.echo(f"  ledger     {hide_password(settings.ledger) if path is None else path.resolve()}", err=True)
-    if settings.is_shared:
-        typer.echo(f"  index      {hide_password(settings.index)}", err=True)
-        typer.echo(f"  workers    {settings.workers}", err=True)
-        typer.echo(f"  spool      {settings.spool.resolve() if settings.spool else 'none'}", err=True)
-    if settings.kafka:
-        taken = "scores are taken from it" if settings.ingest else "it is told of scores; none are taken from it"
-        typer.echo(f"  kafka      {settings.kafka} ({taken})", err=True)
+    typer.echo(f"  ledger     {hide_password(ledger_url(settings)) if path is None else path.resolve()}", err=True)
+    if is_shared(settings):
+        typer.echo(f"  index      {hide_password(settings.storage.index)}", err=True)
+        typer.echo(f"  workers    {settings.server.workers}", err=True)
+        typer.echo(f"  spool      {settings.storage.spool.resolve() if settings.storage.spool else 'none'}", err=True)
+    if settings.kafka.kafka:
+        taken = "scores are read from it" if settings.kafka.ingest else "scores are published to it, not read from it"
+        typer.echo(f"  kafka      {settings.kafka.kafka} ({taken})", err=True)
     typer.echo(f"  admin key  {where}", err=True)
 
 
 @contextlib.asynccontextmanager
 async def own_server(settings: Settings) -> AsyncIterator[Peer]:
-    if settings.ledger_path is not None and not settings.ledger_path.exists():
+    path = ledger_path(settings)
+    if path is not None and not path.exists():
         raise Unavailable(
             "ledger_unavailable",
-            f"There is no ledger at {settings.ledger_path}, and no server was named with --url.",
+            f"There is no ledger at {path}. Name a server with --url or a data folder with --data-dir.",
         )
     admin_key = find_admin_key(settings) or new_secret()
     with tempfile.TemporaryDirectory(prefix="laurels-") as folder:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listening.bind(str(Path(folder) / "socket"))
         listening.listen()
-        transport = httpx.AsyncHTTPTransport(uds=str(Path(folder) / "socket"))
-        client = client_of(f"http://{OWN}", settings.key or admin_key, transport)
+        transport = httpx.AsyncHTTPTransport(uds=str(Path(folder) / "socket"), verify=tls_for(f"http://{OWN}"))
+        client = client_of(f"http://{OWN}", settings.client.key or admin_key, transport)
         async with _serving(settings, admin_key, listening, ""), client:
             yield client
 
 
 @contextlib.asynccontextmanager
 async def connect_or_serve(settings: Settings) -> AsyncIterator[Peer]:
-    """Where there is no server, one is started on the address that the settings name, for as long as this lasts."""
-    if settings.url or running_server(settings) is not None:
+    """Connect to the running server; without one, start a server and stop it at the end.
+
+    The server listens on the address in the settings.
+    """
+    if settings.client.url or running_server(settings) is not None:
         async with connect(settings) as client:
             yield client
         return
-    listening = listen(settings.host, settings.port)
+    listening = listen(settings.server.host, settings.server.port)
     address = address_of(listening)
     admin_key = read_admin_key(settings)
     async with _serving(settings, admin_key, listening, address), client_of(address, admin_key) as client:

@@ -1,4 +1,4 @@
-"""`laurels simulate`: players for a board, so that there is something to see; and whether all of it arrived."""
+"""`laurels simulate`: simulated players for a board, and a check that all their scores arrived."""
 
 import asyncio
 import contextlib
@@ -16,13 +16,14 @@ from laurels.cli.connect import Peer
 from laurels.cli.serve import DataDir, option
 from laurels.cli.simulation import Play, Simulation
 from laurels.client import Score
-from laurels.config import Settings, read_settings
+from laurels.config import read_settings
 from laurels.core.ids import new_key_id
 from laurels.errors import Conflict, LaurelsError
+from laurels.settings import Settings
 
 SHOW_EVERY_S = 2.0
 TICK_S = 0.05
-# Calls that are under way at once. When the server is slower than the rate, the rate is what gives.
+# Maximum number of concurrent calls. If the server can't keep up, the rate drops.
 AT_ONCE = 8
 ABOVE, BELOW = 6, 6
 WAIT_S = 10.0
@@ -30,21 +31,22 @@ PROFILES = 1000
 
 
 def simulate(
-    board: Annotated[str, typer.Option(help="The board's UUID. It is made if it is not there.")] = "arena",
-    players: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many players.")] = 200,
-    rate: Annotated[float, typer.Option(min=0.1, max=100_000, help="Scores a second.")] = 20,
-    duration: Annotated[float, typer.Option(min=0, help="Seconds; 0: until it is stopped with Ctrl-C.")] = 20,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same plays. Default: a new one.")] = None,
+    board: Annotated[str, typer.Option(help="The board's UUID. The board is created if it does not exist.")] = "arena",
+    players: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of players.")] = 200,
+    rate: Annotated[float, typer.Option(min=0.1, max=100_000, help="Scores per second.")] = 20,
+    duration: Annotated[float, typer.Option(min=0, help="Duration in seconds; 0 means until Ctrl-C.")] = 20,
+    seed: Annotated[int | None, typer.Option(help="The same seed produces the same plays. Default: random.")] = None,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
     host: Annotated[str | None, option("host")] = None,
     port: Annotated[int | None, option("port")] = None,
 ) -> None:
-    """Let simulated players play: against a running server, or one that is started for it.
+    """Simulate players on a running server, or on a server that this command starts.
 
-    Shows the scores around player 1 every two seconds, and in the end what was sent, acknowledged and seen. Exit
-    code 1: it does not add up.
+    Prints the ranking around player 1 every two seconds.
+    At the end, prints how many scores were sent, acknowledged and seen live.
+    Exits with code 1 if they don't add up.
     """
     settings = read_settings({"url": url, "key": key, "data_dir": data_dir, "host": host, "port": port})
     chosen = random.randrange(10**6) if seed is None else seed  # noqa: S311 - a game, not a secret
@@ -62,7 +64,7 @@ async def _run(settings: Settings, simulation: Simulation, board: str, rate: flo
             raise peer.with_hint(error) from error
         typer.echo(f"Watch it: {peer.url.rstrip('/')}/boards/{board}?me={simulation.players[0].user_id}")
         until = f"for {duration:g} s" if duration else "until Ctrl-C"
-        typer.echo(f"{len(simulation.players)} players, {rate:g} scores a second, {until}, seed {seed}.")
+        typer.echo(f"{len(simulation.players)} players, {rate:g} scores per second, {until}, seed {seed}.")
         game = Game(peer, simulation, board)
         await game.begin()
         stopped = asyncio.Event()
@@ -98,7 +100,7 @@ async def _prepare(peer: Peer, simulation: Simulation, board: str) -> None:
 
 
 class Game:
-    """One run: what was sent, what was acknowledged, what was seen."""
+    """One run of the simulation, with the scores that were sent, acknowledged and seen live."""
 
     def __init__(self, peer: Peer, simulation: Simulation, board: str) -> None:
         self._peer = peer
@@ -107,7 +109,7 @@ class Game:
         self._run_id = new_key_id()
         self._limit = min(1000, len(simulation.players))
         self._window = ""
-        # What each player had before, and has by what was acknowledged.
+        # By user id: the score before the run, and the points that were acknowledged during it.
         self._before: dict[str, float] = {}
         self._earned: dict[str, int] = {}
         self.sent = 0
@@ -156,7 +158,7 @@ class Game:
             if result.status == "refused":
                 self.refused += 1
             else:
-                # Also what is a duplicate: the answer to the first try was lost, and it counts once.
+                # Duplicates too: the response to the first attempt was lost, and the event counts once.
                 self.acknowledged += 1
                 self._earned[play.user_id] = self._earned.get(play.user_id, 0) + play.points
 
@@ -167,7 +169,7 @@ class Game:
                 await self._show()
 
     async def _show(self) -> None:
-        """As a table, the way that scoreboards around a player are shown."""
+        """Print the ranking around player 1 as a table."""
         me = self._simulation.players[0].user_id
         users = (await self._peer.around(self._board, me, above=ABOVE, below=BELOW, window=self._window)).users
         lines = [f"{'Rank':>6} | {'Score':>8} | {'User Name':<24} | Id", "-" * 60]
@@ -179,7 +181,7 @@ class Game:
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Look at the board meanwhile, as a player would."""
+        """Subscribe to live updates of the board during the run, as a player would."""
 
         async def look() -> None:
             async for view in self._peer.live(self._board, self._limit, window=self._window):
@@ -195,7 +197,7 @@ class Game:
             await asyncio.gather(looking, return_exceptions=True)
 
     async def report(self) -> bool:
-        """Whether what was acknowledged is there, and what is there was seen."""
+        """Print a summary; return whether the board has all acknowledged scores and the live updates showed them."""
         expected = dict(self._before)
         for user_id, points in self._earned.items():
             expected[user_id] = expected.get(user_id, 0) + points
@@ -208,12 +210,12 @@ class Game:
         unseen = [user_id for user_id in shown | self._seen if shown.get(user_id) != self._seen.get(user_id)]
         typer.echo(
             f"Sent: {self.sent}. Acknowledged: {self.acknowledged}. Refused: {self.refused}. "
-            f"Seen live: {self.frames} frames of the best {len(self._seen)}."
+            f"Seen live: {self.frames} frames of the top {len(self._seen)}."
         )
         if wrong or unseen:
             typer.echo(f"It does not add up for {', '.join(sorted({*wrong, *unseen})[:10])}.")
             return False
-        typer.echo(f"It adds up: {len(found)} players have what was acknowledged, and that was seen.")
+        typer.echo(f"It adds up: {len(found)} players have all acknowledged scores, and the live updates showed them.")
         return True
 
     async def _until_seen(self, shown: dict[str, float]) -> None:

@@ -1,5 +1,6 @@
-"""Players who are not there: each with a skill of their own, times when they play, and streaks. The same seed gives the
-same plays.
+"""Simulated players, who differ in skill and in how often they play, and who have winning streaks.
+
+The same seed produces the same plays.
 """
 
 import itertools
@@ -15,7 +16,7 @@ NAMES = (
 )
 REGIONS = ("kr", "eu", "us", "jp", "br")
 
-# How many are online at once, about; how long they stay, in plays.
+# The share of players that is online at once, and the average number of plays until a player leaves.
 ONLINE_SHARE = 0.2
 PLAYS_AT_ONCE = 12
 POINTS = 10
@@ -35,12 +36,15 @@ class Player:
         self.name = NAMES[which] if turn == 0 else f"{NAMES[which]} {turn + 1}"
         self.region = rng.choice(REGIONS)
         self.skill = rng.gauss(0, 1)
-        # A few play a lot, most now and then.
+        # A few play a lot, most play rarely.
         self.eagerness = rng.paretovariate(2.5)
         self.streak = 0
 
     def play(self, rng: random.Random) -> Play | None:
-        """Against one of average skill; None: lost, and nothing earned. A streak makes bold."""
+        """Play against an opponent of average skill, and return None if the player loses and earns nothing.
+
+        A winning streak raises the chance to win.
+        """
         if rng.random() > 1 / (1 + math.exp(-(self.skill + 0.15 * self.streak))):
             self.streak = 0
             return None
@@ -56,7 +60,10 @@ class Simulation:
         self._online: list[Player] = []
 
     def plays(self) -> Iterator[Play]:
-        """Who earns what, one after the other, for ever. The first player never leaves."""
+        """Yield plays in order, forever.
+
+        The first player never leaves.
+        """
         rng, first = self._rng, self.players[0]
         wanted = max(1, round(ONLINE_SHARE * len(self.players)))
         while True:

@@ -1,4 +1,4 @@
-"""Events to and from files: JSON lines and CSV, streaming both ways."""
+"""Export and import of events as JSON lines or CSV, streaming in both directions."""
 
 import contextlib
 import csv
@@ -31,7 +31,7 @@ def guess_format(path: Path | None) -> Format:
 
 @contextlib.contextmanager
 def write_events(path: Path | None, file_format: Format) -> Iterator[Callable[[list[Item]], None]]:
-    """Gives a function that writes some events."""
+    """Open a file, or standard output, and yield a function that writes events to it."""
     with contextlib.ExitStack() as stack:
         stream = sys.stdout
         if path is not None:
@@ -46,7 +46,7 @@ def write_events(path: Path | None, file_format: Format) -> Iterator[Callable[[l
 
 
 class Batch(NamedTuple):
-    """Items as they are sent, and the line that each came from."""
+    """Encoded items, and the line number of each."""
 
     numbers: list[int]
     items: list[bytes]
@@ -57,13 +57,16 @@ class Batch(NamedTuple):
 
 
 class Importer:
-    """Turns lines into batches and keeps count. `report` is told of every line that can't be used."""
+    """Conversion of lines into batches, with a count of the results.
+
+    `report` is called with a message for every line that can't be imported.
+    """
 
     def __init__(self, run_id: str, report: Callable[[str], None]) -> None:
         self._run_id = run_id
         self._report = report
         self.accepted = self.spooled = self.duplicates = self.refused = 0
-        # How many did not count in a window, for their time is over there.
+        # By window: the number of events that do not count in it because their period is closed.
         self._late: Counter[str] = Counter()
 
     @property
@@ -72,7 +75,7 @@ class Importer:
 
     @property
     def summary(self) -> str:
-        kept = f"{self.spooled} kept by the server until its ledger is back, " if self.spooled else ""
+        kept = f"{self.spooled} spooled until the ledger is reachable, " if self.spooled else ""
         late = "".join(f" {count} came too late for the window {window}." for window, count in self._late.items())
         return f"{self.accepted} accepted, {kept}{self.duplicates} already there, {self.refused} refused.{late}"
 
@@ -95,7 +98,7 @@ class Importer:
             yield batch
 
     def take(self, batch: Batch, results: list[dict[str, Any]]) -> None:
-        """Count what the server said to each item of a batch."""
+        """Count the server's results for the items of a batch."""
         for number, result in zip(batch.numbers, results, strict=True):
             if result["status"] == "accepted":
                 self.accepted += 1
@@ -108,15 +111,15 @@ class Importer:
                 self._refuse(number, result["problem"]["detail"])
 
     def _encode(self, number: int, item: Item) -> bytes | str:
-        """The item as bytes, or why it can't be sent."""
+        """Return the item as JSON bytes, or the reason why it can't be sent."""
         if item.get("eventId") is None:
             item["eventId"] = f"import-{self._run_id}-{number}"
         try:
             return json.dumps(item, ensure_ascii=False, allow_nan=False).encode()
         except UnicodeEncodeError:
-            return "a text has half of a surrogate pair"
+            return "a string contains half of a surrogate pair"
         except (ValueError, RecursionError) as error:
-            return f"it can't be sent: {error}"
+            return f"can't be encoded as JSON: {error}"
 
     def _refuse(self, number: int, reason: str) -> None:
         self.refused += 1
@@ -124,7 +127,7 @@ class Importer:
 
 
 class _Lines:
-    """Lines of UTF-8, one by one; those that are too long or not UTF-8 are refused and left out."""
+    """Lines of UTF-8 text, without those that are too long or not UTF-8, which are refused."""
 
     def __init__(self, stream: BinaryIO, refuse: Callable[[int, str], None]) -> None:
         self._stream = stream
@@ -162,7 +165,7 @@ def _read_csv(lines: _Lines) -> Iterator[tuple[int, Item | str]]:
     reader = csv.DictReader(lines)
     names = reader.fieldnames or []
     if "userId" not in names or "score" not in names:
-        yield 1, f"the first line must name the columns: {', '.join(COLUMNS)}; the first two are needed"
+        yield 1, f"the first line must name the columns: {', '.join(COLUMNS)}; userId and score are required"
         return
     while True:
         try:
@@ -184,7 +187,7 @@ def _csv_item(cells: dict[str | None, Any]) -> Item | str:
         return f"score {score!r} is not a number"
     stamped = item.pop("stamped", "")
     if stamped not in {"", "true"}:
-        return f"stamped is {stamped!r}: it is true or empty"
+        return f"stamped is {stamped!r}: it must be true or empty"
     if stamped:
         item["stamped"] = True
     try:

@@ -1,4 +1,7 @@
-"""`laurels watch`: a board in the terminal, as it changes. Rows walk to their places, one line at a time."""
+"""`laurels watch`: a live board in the terminal.
+
+Rows move to their new positions one line at a time.
+"""
 
 import asyncio
 import contextlib
@@ -20,9 +23,9 @@ from rich.text import Text
 from laurels.cli.admin import AsJson, Key, Url, reach
 from laurels.cli.connect import Peer, connect
 from laurels.cli.serve import DataDir
-from laurels.client import Entry, LiveView, asks
-from laurels.config import Settings
+from laurels.client import Entry, LiveView, endpoints
 from laurels.errors import LaurelsError
+from laurels.settings import Settings
 
 FRAME_S = 0.08
 MARKED_S = 4.0
@@ -38,23 +41,26 @@ class Signs(NamedTuple):
 
 
 SIGNS = Signs("● live", "▲", "▼", "…")
-# For terminals that know no others.
+# For terminals without Unicode.
 PLAIN = Signs("live", "+", "-", "...")
 
 
 def watch(
     board: Annotated[str, typer.Argument(help="The board's UUID.")] = "default",
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many of the best.")] = 20,
-    me: Annotated[str | None, typer.Option(help="A user to highlight, and to show with the neighbours.")] = None,
-    window: Annotated[str | None, typer.Option(help="Default: the board's first one.")] = None,
-    segment: Annotated[str | None, typer.Option(help="global, region:ID or circle:ID.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Number of top users to show.")] = 20,
+    me: Annotated[str | None, typer.Option(help="User id to highlight and to show with the neighbours.")] = None,
+    window: Annotated[str | None, typer.Option(help="Window to show. Default: the board's first window.")] = None,
+    segment: Annotated[str | None, typer.Option(help="Segment to show: global, region:ID or circle:ID.")] = None,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a board as it changes, until Ctrl-C. With --json, or where there is no terminal, a line of JSON a change."""
-    ask = asks.live(board, limit, user_id=me, window=window, segment=segment)
+    """Show a board with live updates, until Ctrl-C.
+
+    With --json, or if standard output is not a terminal, prints one line of JSON per update.
+    """
+    ask = endpoints.live(board, limit, user_id=me, window=window, segment=segment)
     settings = reach(url, key, data_dir)
     with contextlib.suppress(KeyboardInterrupt):
         if as_json or not sys.stdout.isatty():
@@ -63,7 +69,7 @@ def watch(
             asyncio.run(_show(settings, ask, me))
 
 
-async def _print(settings: Settings, ask: asks.Ask[None]) -> None:
+async def _print(settings: Settings, ask: endpoints.Request[None]) -> None:
     async with connect(settings) as peer, _hinting(peer):
         async for view in peer.follow(ask):
             told = {
@@ -75,9 +81,9 @@ async def _print(settings: Settings, ask: asks.Ask[None]) -> None:
             typer.echo(json.dumps(json.loads(msgspec.json.encode(told)), ensure_ascii=False))
 
 
-async def _show(settings: Settings, ask: asks.Ask[None], me: str | None) -> None:
+async def _show(settings: Settings, ask: endpoints.Request[None], me: str | None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A player may have a name that the terminal can't show.
+        # A display name may contain characters that the terminal can't encode.
         sys.stdout.reconfigure(errors="replace")
     console = Console()
     picture = Picture(me, PLAIN if not console.encoding.lower().startswith("utf") else SIGNS)
@@ -101,7 +107,7 @@ async def _show(settings: Settings, ask: asks.Ask[None], me: str | None) -> None
 
 
 async def _list(console: Console, picture: "Picture", following: "asyncio.Task[None]") -> None:
-    """On a terminal that can't move its cursor: the whole board again when it has changed."""
+    """Print the whole board each time it has changed, for terminals that can't move the cursor."""
     shown = ""
     while not following.done():
         with console.capture() as capture:
@@ -122,7 +128,7 @@ async def _hinting(peer: Peer) -> AsyncIterator[None]:
 
 
 class Picture:
-    """What is on the terminal: rows in an order that nears the real one, a step at a time."""
+    """The drawing of a board on the terminal, whose rows approach the real order one step per frame."""
 
     def __init__(self, me: str | None, signs: Signs = SIGNS) -> None:
         self._me = me
@@ -131,9 +137,9 @@ class Picture:
         self._view: LiveView | None = None
         self._entries: dict[str, Entry] = {}
         self._order: list[str] = []
-        # By user: by how much the rank is better, and until when that is shown.
+        # By user id: the number of ranks gained, and until when to show it.
         self._marks: dict[str, tuple[int, float]] = {}
-        # Why there is no connection.
+        # Why the connection was lost; empty while connected.
         self._lost = ""
 
     def take(self, view: LiveView) -> None:
@@ -153,19 +159,19 @@ class Picture:
         self._lost = reason
 
     def walk(self) -> None:
-        """Neighbours who are in the wrong order change places: one pass a frame, so that a move can be seen."""
-        places = {user_id: number for number, user_id in enumerate(self._entries)}
+        """Swap neighbours that are in the wrong order, one pass per frame, so that moves are visible."""
+        positions = {user_id: number for number, user_id in enumerate(self._entries)}
         order = self._order
         for lower in range(len(order) - 1, 0, -1):
-            if places[order[lower - 1]] > places[order[lower]]:
+            if positions[order[lower - 1]] > positions[order[lower]]:
                 order[lower - 1], order[lower] = order[lower], order[lower - 1]
 
     def settle(self) -> None:
-        """Put all rows where they belong, at once."""
+        """Put all rows into their real order at once."""
         self._order = list(self._entries)
 
     def draw(self, height: int, *, ticking: bool = True) -> RenderableType:
-        """`ticking`: with what changes by itself, such as the time that is left."""
+        """Draw the board for a terminal of this height; without `ticking`, leave out the countdown."""
         view = self._view
         if view is None or view.board is None:
             return Text(f"Connecting to {self.url} {self._signs.more}\n{self._lost}", style="dim")
@@ -174,14 +180,14 @@ class Picture:
             mine = next((entry for entry in view.around if entry.user_id == self._me), None)
             told = f"{self._me} has no score here yet." if mine is None else _name(mine)
             below = [Text(f"\n{told}", style="bold"), *([self._table(view.around)] if mine else [])]
-        # One's own rows come first; the best get what is left of the terminal.
+        # Reserve the lines of the user's own rows; the top rows get the rest of the terminal.
         used = 2 + (0 if not below else 2 + (1 + len(view.around) if len(below) > 1 else 0))
         rows = [self._entries[user_id] for user_id in self._order][: max(3, height - used - 1)]
         nobody = Text("Nobody has a score yet.", style="dim")
         return Group(self._title(view, ticking=ticking), self._table(rows) if rows else nobody, *below)
 
     def _title(self, view: LiveView, *, ticking: bool) -> Text:
-        assert view.board is not None, "the first frame tells of the board"
+        assert view.board is not None, "the first frame has the board"
         lost = f"reconnecting{self._signs.more} ({self._lost})"
         state = (lost, "bold red") if self._lost else (self._signs.live, "green")
         title = Text.assemble((view.board.name, "bold"), "  ", state, f"  {view.board.period}")
@@ -204,7 +210,7 @@ class Picture:
             if by and until > now:
                 up, down = self._signs.up, self._signs.down
                 mark = Text(f"{up}{by}", "green") if by > 0 else Text(f"{down}{-by}", "red")
-            # As Text: a player may be called "[bold]".
+            # Text disables Rich markup: a user may be named "[bold]".
             style = "reverse" if entry.user_id == self._me else ""
             table.add_row(str(entry.rank), mark, Text(_name(entry)), _number(entry.score), style=style)
         return table
@@ -215,5 +221,5 @@ def _name(entry: Entry) -> str:
 
 
 def _number(score: float) -> str:
-    """Every digit of it; whole numbers without a fraction."""
+    """Format a score with all its digits, whole numbers without a fraction."""
     return f"{int(score):,}" if score.is_integer() and abs(score) < 1e15 else f"{score:,}"

@@ -1,4 +1,4 @@
-"""Laurels from Python: `Client`, and the same with `await`, `AsyncClient`.
+"""The Python client of Laurels: `Client`, and `AsyncClient` for asyncio.
 
     from laurels.client import Client
 
@@ -6,14 +6,14 @@
         laurels.submit("default", "ada", 120)
         print(laurels.rank("default", "ada").rank)
 
-What can be tried again is, with the same event id, so nothing counts twice. What is refused raises an error of
-`laurels.errors`, with the server's `code`.
+Temporary failures are retried with the same event id, so that nothing counts twice. A call that the server refuses
+raises an error of `laurels.errors` with the server's `code`.
 """
 
-from laurels.client.asks import Ask, Score
 from laurels.client.asynchronous import AsyncClient
-from laurels.client.following import LiveView
+from laurels.client.endpoints import Request, Score
+from laurels.client.live import LiveView
 from laurels.client.synchronous import Client
 from laurels.http.answers import Entry
 
-__all__ = ["Ask", "AsyncClient", "Client", "Entry", "LiveView", "Score"]
+__all__ = ["AsyncClient", "Client", "Entry", "LiveView", "Request", "Score"]

@@ -1,4 +1,4 @@
-"""The client for programs that run on an event loop: the same calls, with `await`."""
+"""The client for programs that use asyncio: the same calls as the synchronous one, with `await`."""
 
 import asyncio
 import threading
@@ -9,10 +9,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 import httpx
 import msgspec
 
-from laurels.client import asks
-from laurels.client.asks import Ask, Score, Selection
-from laurels.client.following import SILENCE_S, Following, Gap, LiveView
-from laurels.client.trying import STREAM_LIMITS, TIMEOUT_S, TRIES, error_of, may_try_again, pause_before, unreachable
+from laurels.client import endpoints
+from laurels.client.endpoints import Request, Score, Selection
+from laurels.client.live import SILENCE_S, LiveSubscription, LiveView, MissingFrame
+from laurels.client.retry import STREAM_LIMITS, TIMEOUT_S, TRIES, error_of, may_try_again, pause_before, unreachable
+from laurels.client.tls import tls_for
 from laurels.core.limits import PAGE_ENTRIES
 from laurels.errors import LaurelsError
 from laurels.http.answers import BoardAnswer, Entry, HistoryEvent, PeriodAnswer, ScoreResult
@@ -21,25 +22,28 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _ask(ask: Callable[P, Ask[T]]) -> Callable[Concatenate["AsyncClient", P], Coroutine[Any, Any, T]]:
+def _ask(request: Callable[P, Request[T]]) -> Callable[Concatenate["AsyncClient", P], Coroutine[Any, Any, T]]:
     async def call(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.call(ask(*args, **kwargs))
+        return await self.call(request(*args, **kwargs))
 
-    call.__doc__ = ask.__doc__
-    call.__name__ = ask.__name__
+    call.__doc__ = request.__doc__
+    call.__name__ = request.__name__
     return call
 
 
-def _follow(ask: Callable[P, Ask[None]]) -> Callable[Concatenate["AsyncClient", P], AsyncIterator[LiveView]]:
+def _follow(request: Callable[P, Request[None]]) -> Callable[Concatenate["AsyncClient", P], AsyncIterator[LiveView]]:
     def live(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[LiveView]:
-        return self.follow(ask(*args, **kwargs))
+        return self.follow(request(*args, **kwargs))
 
-    live.__doc__ = ask.__doc__
+    live.__doc__ = request.__doc__
     return live
 
 
 class AsyncClient:
-    """`tries`: how often a call is sent before its failure is raised."""
+    """A client for programs that use asyncio.
+
+    `tries` is the number of attempts before the failure of a call is raised.
+    """
 
     def __init__(
         self,
@@ -51,70 +55,85 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self.http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
-        self._options: dict[str, Any] = {"base_url": url, "headers": headers, "transport": transport}
+        self._options: dict[str, Any] = {
+            "base_url": url,
+            "headers": headers,
+            "transport": transport,
+            "verify": tls_for(url),
+        }
+        self.http = httpx.AsyncClient(**self._options, timeout=timeout_s)
         self._making = threading.Lock()
         self._made: httpx.AsyncClient | None = None
         self._tries = tries
 
     @property
     def _streams(self) -> httpx.AsyncClient:
-        """For live iterators: each keeps a connection, and must not take it from other calls."""
+        """Return the HTTP client of live iterators.
+
+        Each iterator keeps a connection open, so it must not use up the connection pool of the other calls.
+        """
         with self._making:
             if self._made is None:
                 self._made = httpx.AsyncClient(**self._options, timeout=SILENCE_S, limits=STREAM_LIMITS)
             return self._made
 
-    submit = _ask(asks.submit)
-    top = _ask(asks.top)
-    rank = _ask(asks.rank)
-    around = _ask(asks.around)
-    ranks = _ask(asks.ranks)
-    regions = _ask(asks.regions)
-    search = _ask(asks.search)
-    distribution = _ask(asks.distribution)
-    history = _ask(asks.history)
-    boards = _ask(asks.boards)
-    board = _ask(asks.board)
-    create_board = _ask(asks.create_board)
-    change_board = _ask(asks.change_board)
-    periods = _ask(asks.periods)
-    user_scores = _ask(asks.user_scores)
-    user_results = _ask(asks.user_results)
-    profile = _ask(asks.profile)
-    set_profiles = _ask(asks.set_profiles)
-    live = _follow(asks.live)
+    submit = _ask(endpoints.submit)
+    top = _ask(endpoints.top)
+    rank = _ask(endpoints.rank)
+    around = _ask(endpoints.around)
+    ranks = _ask(endpoints.ranks)
+    regions = _ask(endpoints.regions)
+    search = _ask(endpoints.search)
+    distribution = _ask(endpoints.distribution)
+    history = _ask(endpoints.history)
+    boards = _ask(endpoints.boards)
+    board = _ask(endpoints.board)
+    create_board = _ask(endpoints.create_board)
+    change_board = _ask(endpoints.change_board)
+    periods = _ask(endpoints.periods)
+    user_scores = _ask(endpoints.user_scores)
+    user_results = _ask(endpoints.user_results)
+    profile = _ask(endpoints.profile)
+    set_profiles = _ask(endpoints.set_profiles)
+    live = _follow(endpoints.live)
 
-    async def call(self, ask: Ask[T], *, tries: int | None = None) -> T:
+    async def call(self, request: Request[T], *, tries: int | None = None) -> T:
         tries = tries or self._tries
         for number in range(tries):
             last = number == tries - 1
             response = None
             try:
                 response = await self.http.request(
-                    ask.method, ask.path, params=ask.query or None, content=ask.body, headers=ask.headers
+                    request.method,
+                    request.path,
+                    params=request.query or None,
+                    content=request.body,
+                    headers=request.headers,
                 )
             except httpx.TransportError as error:
                 if last:
                     raise unreachable(self.http.base_url, error) from error
             else:
                 if response.is_success:
-                    return msgspec.json.decode(response.content, type=ask.answer)
+                    return msgspec.json.decode(response.content, type=request.answer)
                 if last or not may_try_again(response):
                     raise error_of(response)
             await asyncio.sleep(pause_before(number + 1, response))
         raise AssertionError("unreachable")
 
     async def submit_many(self, board: str, scores: Sequence[Score]) -> list[ScoreResult]:
-        """Any number of scores; one result a score, in order."""
+        """Submit any number of scores, and return one result per score, in order."""
         results: list[ScoreResult] = []
-        for first in range(0, len(scores), asks.SCORES_A_CALL):
-            answer = await self.call(asks.submit_many(board, scores[first : first + asks.SCORES_A_CALL]))
+        for first in range(0, len(scores), endpoints.SCORES_A_CALL):
+            answer = await self.call(endpoints.submit_many(board, scores[first : first + endpoints.SCORES_A_CALL]))
             results += answer.results
         return results
 
     async def each_entry(self, board: str, **selection: Unpack[Selection]) -> AsyncIterator[Entry]:
-        """Everybody who is ranked, page by page. Who moves meanwhile may be seen twice, or not."""
+        """Yield all ranked users, reading page by page.
+
+        A user whose rank changes during the iteration may be yielded twice or not at all.
+        """
         offset = 0
         while True:
             page = await self.top(board, PAGE_ENTRIES, offset, **selection)
@@ -134,7 +153,7 @@ class AsyncClient:
                 return
 
     async def each_event(self, board: str, user_id: str) -> AsyncIterator[HistoryEvent]:
-        """A user's events on a board, last arrived first."""
+        """Yield a user's events on a board, last received first."""
         cursor: str | None = None
         while True:
             page = await self.history(board, user_id, cursor=cursor)
@@ -153,15 +172,18 @@ class AsyncClient:
                 return
 
     async def follow(
-        self, ask: Ask[None], lost: Callable[[str], None] = lambda _reason: None
+        self, request: Request[None], lost: Callable[[str], None] = lambda _reason: None
     ) -> AsyncIterator[LiveView]:
-        """See `live`. `lost` is told why the connection is gone; it is tried to get it back."""
-        following = Following()
+        """Yield the views of a request made by `endpoints.live`.
+
+        When the connection is lost, calls `lost` with the reason, then reconnects.
+        """
+        following = LiveSubscription()
         while True:
-            reason = "it ended"
+            reason = "the stream ended"
             try:
                 async with self._streams.stream(
-                    "GET", ask.path, params=ask.query, headers=ask.headers | following.headers
+                    "GET", request.path, params=request.query, headers=request.headers | following.headers
                 ) as response:
                     if not response.is_success:
                         await response.aread()
@@ -169,7 +191,7 @@ class AsyncClient:
                     async for chunk in response.aiter_bytes():
                         for view in following.take(chunk):
                             yield view
-            except Gap:
+            except MissingFrame:
                 following.start_again()
             except httpx.TransportError as error:
                 reason = unreachable(self.http.base_url, error).message

@@ -1,1 +1,1 @@
-"""Pure values and rules: no input or output, no clock, no randomness but where a name says so."""
+"""Pure values and rules: no I/O, no clock, and no randomness except in `ids`."""

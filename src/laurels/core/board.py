@@ -1,4 +1,4 @@
-"""A board: whose it is, how scores fold and rank on it, and when it takes them."""
+"""A board: its owner, how it folds and ranks scores, and when it accepts them."""
 
 from enum import StrEnum
 from typing import Any
@@ -24,15 +24,18 @@ class Status(StrEnum):
 
 
 class RankStyle(StrEnum):
-    """How places are numbered at equal scores: 1,2,3 or 1,1,3 or 1,1,2."""
+    """How ranks are numbered at equal scores: 1,2,3 (ordinal), 1,1,3 (competition) or 1,1,2 (dense)."""
 
     ORDINAL = "ordinal"
     COMPETITION = "competition"
     DENSE = "dense"
 
 
-class Guest(Struct, frozen=True):
-    """A hidden user who is to see themselves where they would stand."""
+class ShadowViewer(Struct, frozen=True):
+    """A shadow-banned user who reads a ranking, with their own score.
+
+    The read includes the user where the score belongs. Other users' reads don't.
+    """
 
     user_id: str
     score: float
@@ -40,10 +43,10 @@ class Guest(Struct, frozen=True):
 
 
 class Ranking(Struct, frozen=True):
-    """One sorted list in the index: everybody of a segment in a period. `guest`: who looks at it, if hidden.
+    """One sorted list in the index: the users of a segment in a period.
 
-    `keeps_all`: the index holds everybody and shows no more than the capacity, for who is outside one segment's best
-    may be within another's.
+    The index holds all of them. `capacity` limits how many a read shows. `shadow_viewer` is the reading user if they
+    are shadow-banned, else None.
     """
 
     period_id: int
@@ -51,27 +54,19 @@ class Ranking(Struct, frozen=True):
     order: Order
     ties: Ties
     capacity: int | None
-    keeps_all: bool = False
-    guest: Guest | None = None
+    shadow_viewer: ShadowViewer | None = None
 
-    @property
-    def reserve(self) -> int:
-        """How many beyond its capacity a ranking holds, so that one who drops out is replaced at once."""
-        if self.capacity is None:
-            return 0
-        return EVERYBODY if self.keeps_all else reserve_of(self.capacity)
-
-
-# More than there can be.
-EVERYBODY = 2**40
-
-
-def reserve_of(capacity: int) -> int:
-    return min(10_000, max(16, capacity // 4))
+    def limit(self, users: int) -> int:
+        """Return how many users are ranked if the sorted list has `users` users."""
+        return users if self.capacity is None else min(users, self.capacity)
 
 
 class Board(Struct, frozen=True, kw_only=True):
-    """`id` is the ledger's own number. `revision` grows with each change, so that two changes can't cross."""
+    """A leaderboard with its rules and its periods that are not final.
+
+    `id` is the number that the ledger assigned. `revision` grows with each change, so that the ledger can reject a
+    change that is based on an outdated board. All instants are in microseconds since 1970.
+    """
 
     id: int
     uuid: str
@@ -85,7 +80,7 @@ class Board(Struct, frozen=True, kw_only=True):
     max_score: float | None = None
     public: bool = False
     windows: tuple[Window, ...] = (ALL_TIME,)
-    # Of which kinds the segments are that it ranks.
+    # The kinds of segments that the board ranks.
     segments: tuple[str, ...] = (GLOBAL,)
     start_at: int | None = None
     end_at: int | None = None
@@ -98,13 +93,16 @@ class Board(Struct, frozen=True, kw_only=True):
     rewards: tuple[Reward, ...] = ()
     keep_events_days: int | None = None
     keep_periods_days: int | None = None
-    # Events of an earlier time may be gone, and with them the knowledge of their ids.
+    # Events before this instant may have been removed, so duplicates of them can no longer be detected.
     pruned_before: int | None = None
-    # Those that are not final yet, oldest first.
+    # The periods that are not final (open or closed), oldest first.
     periods: tuple[Period, ...] = ()
 
     def status_at(self, now: int) -> Status:
-        """By time alone: ending or starting a board by hand sets its `end_at` or `start_at` to that moment."""
+        """Return the status at an instant, by time alone.
+
+        Starting or ending a board by hand sets its `start_at` or `end_at` to that moment.
+        """
         if self.archived_at is not None:
             return Status.ARCHIVED
         if self.end_at is not None and now >= self.end_at:
@@ -118,15 +116,15 @@ class Board(Struct, frozen=True, kw_only=True):
         return tuple(period for period in self.periods if period.state is PeriodState.OPEN)
 
     def periods_at(self, at: int) -> tuple[Period, ...]:
-        """Every open period that contains an instant: where an event of that time counts."""
-        # Asked for by every write, so without a generator.
+        """Return every open period that contains an instant: an event of that time counts in all of them."""
+        # A list, not a generator, because every write calls this and a list is faster.
         return tuple([period for period in self.periods if period.state is PeriodState.OPEN and period.contains(at)])
 
     def period_named(self, name: str) -> Period | None:
         return next((period for period in self.periods if period.name == name), None)
 
     def current_period(self, window: str, now: int) -> Period | None:
-        # Asked for by every read, so without a generator.
+        # A plain loop, because every read calls this and a generator is slower.
         for period in self.periods:
             if period.window == window and period.contains(now):
                 return period
@@ -136,7 +134,7 @@ class Board(Struct, frozen=True, kw_only=True):
         return next((p for p in self.periods if p.window == window and p.start is not None and p.start > now), None)
 
     def last_period(self, window: str) -> Period | None:
-        """The one that ends last, be it to come."""
+        """Return the period of a window that ends last, even if it has not begun."""
         return next((period for period in reversed(self.periods) if period.window == window), None)
 
     def window_named(self, name: str) -> Window | None:
@@ -148,13 +146,13 @@ class Board(Struct, frozen=True, kw_only=True):
 
     @property
     def ended_at(self) -> int | None:
-        """When it takes no more scores: at its end, or when it is archived before that."""
+        """Return when the board ends: at its end or when it is archived, whichever is earlier; None if never."""
         if self.end_at is None or self.archived_at is None:
             return self.archived_at if self.end_at is None else self.end_at
         return min(self.end_at, self.archived_at)
 
     def end_of(self, period: Period) -> int | None:
-        """When a period is over: at its own end, or at its board's."""
+        """Return when a period ends: at its own end or at the board's, whichever is earlier; None if never."""
         ended_at = self.ended_at
         if period.end is None or ended_at is None:
             return ended_at if period.end is None else period.end
@@ -165,21 +163,7 @@ class Board(Struct, frozen=True, kw_only=True):
         return len(self.segments) > 1
 
     def ranking(self, period_id: int, segment: str = GLOBAL) -> Ranking:
-        return Ranking(period_id, segment, self.order, self.ties, self.capacity, self.is_segmented)
-
-    @property
-    def forgets(self) -> bool:
-        """Whether its index may know nothing of those outside the capacity.
-
-        Where scores never get worse, an older row of theirs is outside, too, and can't do harm.
-        """
-        if self.capacity is None or self.is_segmented:
-            return False
-        if self.rule is Rule.INCREMENT:
-            rises = self.min_score is not None and self.min_score >= 0
-            falls = self.max_score is not None and self.max_score <= 0
-            return rises if self.order is Order.DESC else falls
-        return self.rule is Rule.BEST
+        return Ranking(period_id, segment, self.order, self.ties, self.capacity)
 
     @property
     def rank_style(self) -> RankStyle:

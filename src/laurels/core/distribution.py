@@ -1,13 +1,14 @@
-"""Where the edges of a score distribution lie."""
+"""Bucket edges and deciles of a score distribution."""
 
 from collections.abc import Sequence
 from fractions import Fraction
 
 
 def bucket_edges(low: float, high: float, buckets: int) -> list[float]:
-    """Edges of equal-width buckets from low to high, each greater than the one before.
+    """Return the edges of equal-width buckets from `low` to `high`, each greater than the one before.
 
-    Fractions are exact and can't overflow as `high - low` would. Scores too close to be told apart give fewer buckets.
+    Uses fractions, because they are exact and can't overflow as `high - low` would. Returns fewer buckets if the scores
+    are too close together for doubles to separate the edges.
     """
     edges = [low]
     width = Fraction(high) - Fraction(low)
@@ -20,5 +21,8 @@ def bucket_edges(low: float, high: float, buckets: int) -> list[float]:
 
 
 def decile_offsets(total: int) -> Sequence[int]:
-    """Offsets, from the lowest score up, of the nine deciles by nearest rank: ceil(k · total / 10) - 1."""
+    """Return the offsets of the nine deciles, counted from the lowest score up; empty if `total` is 0.
+
+    Uses the nearest rank: ceil(k · total / 10) - 1.
+    """
     return [-(-number * total // 10) - 1 for number in range(1, 10)] if total else []

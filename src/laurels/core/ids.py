@@ -1,19 +1,20 @@
-"""Identifiers that Laurels makes itself."""
+"""Identifiers and secrets that Laurels generates."""
 
 import random
 import secrets
 
 
 def new_event_id(now_us: int) -> str:
-    """Time first (48 bits of milliseconds), then 80 random bits: unique, and close in a B-tree when close in time.
+    """Return a unique event id: 48 bits of milliseconds, then 80 random bits.
 
-    It has to be unique and not secret: the system's own random source would cost more than all the rest of it.
+    The time comes first, so that ids that are close in time are close in a B-tree. The id must be unique but not
+    secret, so it uses `random`: the system's random source would cost more than the rest of the function.
     """
     return f"{now_us // 1000 << 80 | random.getrandbits(80):032x}"
 
 
 def new_secret() -> str:
-    """256 random bits; enough that a plain hash of it is safe to store."""
+    """Return a secret of 256 random bits: enough that a plain hash of it is safe to store."""
     return secrets.token_urlsafe(32)
 
 

@@ -1,10 +1,10 @@
-"""The limits of what a caller may send. They are part of the API: docs/api.md lists them."""
+"""Limits on the values that a caller may send. They are part of the API: docs/api.md lists them."""
 
 from laurels.core.instants import SECOND_US
 
 USER_ID_CHARS = 256
 EVENT_ID_CHARS = 256
-# Shorter than an event id: in a batch the item's number is added to it.
+# Shorter than an event id, because a batch appends the item's number to it.
 IDEMPOTENCY_KEY_CHARS = 200
 BOARD_UUID_CHARS = 128
 POD_ID_CHARS = 64
@@ -46,25 +46,25 @@ OFFSET = 2**53
 
 BODY_BYTES = 64 * 1024
 BATCH_BODY_BYTES = 8 * 1024 * 1024
-# 1000 ids of 256 characters of four bytes each.
+# Room for 1000 ids of 256 characters with four bytes each.
 RANKS_BODY_BYTES = 2 * 1024 * 1024
 PROFILES_BODY_BYTES = 8 * 1024 * 1024
 VOID_BODY_BYTES = 2 * 1024 * 1024
-# An event as a game wrote it into Kafka.
+# A Kafka record with a game's event.
 RECORD_BYTES = 64 * 1024
 
 DAY_US = 86_400 * SECOND_US
-# An event may be this far ahead of the server's clock, for clocks differ.
+# How far an event may be ahead of the server's clock, because clocks differ.
 AHEAD_US = 5 * 60 * SECOND_US
 
-# No control characters: they break logs, terminals and CSV files. Everything else in any script is fine.
-# `$` alone would let a line end pass at the end; the look-ahead is left out where others read the pattern.
+# No control characters, because they break logs, terminals and CSV files. All other characters are allowed. `$` alone
+# would accept a newline at the end. The OpenAPI document omits the look-ahead (see http/openapi.py).
 END = "$(?!\\n)"
 ID_PATTERN = f"^[^\\u0000-\\u001f\\u007f-\\u009f]+{END}"
 KEY_ID_PATTERN = f"^[0-9a-f]{{12}}{END}"
 DIGEST_PATTERN = f"^[0-9a-f]{{64}}{END}"
-# Boards and pods stand in addresses, topics and file names.
 URL_PATTERN = f"^https?://[^\\s\\u0000-\\u001f\\u007f-\\u009f]+{END}"
 LETTER_ID_PATTERN = f"^[0-9]{{1,9}}-[0-9]{{1,18}}{END}"
 PATH_PATTERN = f"^[^.\\u0000-\\u001f]+(\\.[^.\\u0000-\\u001f]+)*{END}"
+# Board and pod ids appear in URLs, topics and file names.
 SLUG_PATTERN = f"^[A-Za-z0-9][A-Za-z0-9._-]*{END}"

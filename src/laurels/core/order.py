@@ -1,9 +1,10 @@
-"""The order of a ranking, as bytes.
+"""The order of a ranking, encoded as bytes.
 
-A key is 8 bytes of score, 8 bytes of time, then the user id in UTF-8. Comparing keys as bytes is comparing entries:
-the smaller key is ahead. The score bytes are the IEEE double with its sign folded in, so that they sort as the
-numbers do, and inverted when higher is better; the time bytes are inverted when later is ahead. The id comes last
-and needs no terminator: where one id is a prefix of another, the shorter is ahead, as in UTF-8 order.
+A key is 8 bytes of score, 8 bytes of time, then the user id in UTF-8. Comparing two keys as bytes compares the entries:
+the smaller key ranks first. The score bytes are the IEEE double with its sign folded in, so that they sort like the
+numbers; they are inverted if a higher score is better. The time bytes are inverted if the later time ranks first. The
+user id comes last and needs no terminator: if one id is a prefix of another, the shorter one ranks first, as in UTF-8
+order.
 """
 
 import struct
@@ -28,7 +29,10 @@ class Order(StrEnum):
 
 
 class Ties(StrEnum):
-    """Who is ahead at equal scores. `shared` gives both the same rank and lists the earlier first."""
+    """Which user ranks first at equal scores.
+
+    With `shared`, both have the same rank, and the earlier one is listed first.
+    """
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -36,7 +40,7 @@ class Ties(StrEnum):
 
 
 def encode_score(order: Order, score: float) -> bytes:
-    """The first 8 bytes of every key with this score."""
+    """Return the first 8 bytes of every key with this score."""
     return _BITS.pack(_score_bits(order, score))
 
 
@@ -47,7 +51,8 @@ def encode_key(order: Order, ties: Ties, score: float, at: int, user_id: str) ->
     return _PACK.pack(_score_bits(order, score), time) + user_id.encode()
 
 
-def decode_key(order: Order, ties: Ties, key: bytes) -> tuple[float, int, str]:
+def decode_head(order: Order, ties: Ties, key: bytes) -> tuple[float, int]:
+    """Return the score and the time of a key."""
     bits, time = _PACK.unpack_from(key)
     if order is Order.DESC:
         bits ^= _ALL
@@ -55,16 +60,23 @@ def decode_key(order: Order, ties: Ties, key: bytes) -> tuple[float, int, str]:
     if ties is Ties.LATEST:
         time ^= _ALL
     (score,) = _DOUBLE.unpack(_BITS.pack(bits))
-    return score, time - _SIGN, key[HEAD_BYTES:].decode()
+    return score, time - _SIGN
+
+
+def decode_key(order: Order, ties: Ties, key: bytes) -> tuple[float, int, str]:
+    return *decode_head(order, ties, key), key[HEAD_BYTES:].decode()
 
 
 def after_score(prefix: bytes) -> bytes:
-    """The smallest bytes greater than every key with this score. No finite score has the prefix of all ones."""
+    """Return the smallest bytes that are greater than every key with this score.
+
+    The addition can't overflow, because no finite score has a prefix of all ones.
+    """
     return (int.from_bytes(prefix) + 1).to_bytes(SCORE_BYTES)
 
 
 def _score_bits(order: Order, score: float) -> int:
-    # Adding 0.0 turns -0.0 into 0.0: they are the same score.
+    # Adding 0.0 turns -0.0 into 0.0, because they are the same score.
     (bits,) = _BITS.unpack(_DOUBLE.pack(score + 0.0))
     bits = bits ^ _ALL if bits & _SIGN else bits ^ _SIGN
     return int(bits ^ _ALL if order is Order.DESC else bits)

@@ -1,4 +1,4 @@
-"""Players: their profiles, the segments that they are in, and who is hidden."""
+"""Users of a pod: their profiles, their segments, and who is hidden."""
 
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -10,8 +10,8 @@ from msgspec.structs import replace
 GLOBAL = "global"
 
 
-class Kind(StrEnum):
-    """What a board ranks: the world, each region, each circle (guild, club, friends)."""
+class SegmentKind(StrEnum):
+    """The kinds of segments that a board can rank: all users, each region, each circle (guild, club, friends)."""
 
     GLOBAL = "global"
     REGION = "region"
@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 
 class Hidden(IntEnum):
-    """Whether a user is left out of the ranks. SHADOW: of everybody's but the user's own view."""
+    """Whether a user is hidden from rankings. SHADOW hides the user from everybody but themselves."""
 
     NO = 0
     YES = 1
@@ -27,18 +27,27 @@ class Hidden(IntEnum):
 
 
 def name_key(name: str | None) -> str | None:
-    """A name as it is searched for: whatever its case, and however its letters were composed."""
+    """Return the key under which a name is searched; None for None.
+
+    The key ignores case and the way in which letters are composed (NFKC).
+    """
     return None if name is None else unicodedata.normalize("NFKC", name).casefold()
 
 
 def name_range(beginning: str) -> tuple[str, str]:
-    """Between which keys the names are that begin so: from the first on, and before the second."""
+    """Return the range of search keys of the names that start with `beginning`.
+
+    The first key is included, the second is not.
+    """
     key = name_key(beginning) or ""
     return key, key + "\U0010ffff"
 
 
 class Profile(Struct, frozen=True):
-    """What a pod knows of a user. `region_at`: of when the region is; an older word on it changes nothing."""
+    """The data that a pod stores about a user.
+
+    `region_at` is the time at which the region was stated. An event with an older time does not change the region.
+    """
 
     user_id: str
     display_name: str | None = None
@@ -48,12 +57,15 @@ class Profile(Struct, frozen=True):
     circles: tuple[str, ...] = ()
 
     def segments(self, kinds: Iterable[str]) -> tuple[str, ...]:
-        """The segments of these kinds that the user is in, beside the world."""
+        """Return the segments of these kinds that the user is in, without the global one."""
         return segments_of(kinds, self.region, self.circles)
 
 
 class ProfileChange(Struct, frozen=True):
-    """What is to become of a profile; what is UNSET stays. `join` and `leave`: circles."""
+    """A change of a profile. Fields that are UNSET stay as they are.
+
+    `circles` replaces all circles; `join` and `leave` add and remove some.
+    """
 
     user_id: str
     display_name: str | UnsetType | None = UNSET
@@ -65,11 +77,11 @@ class ProfileChange(Struct, frozen=True):
 
     @property
     def moves(self) -> bool:
-        """Whether it says where the user is."""
+        """Return True if the change sets the region or the circles."""
         return self.region is not UNSET or self.circles is not UNSET or bool(self.join or self.leave)
 
     def made_to(self, profile: Profile, at: int) -> Profile:
-        """The profile after the change, which is of an instant."""
+        """Return `profile` with this change, which was made at the instant `at`."""
         circles = profile.circles if self.circles is UNSET else self.circles
         circles = tuple(sorted({*circles, *self.join} - set(self.leave)))
         changed = replace(profile, circles=circles)
@@ -78,17 +90,20 @@ class ProfileChange(Struct, frozen=True):
         if self.avatar_url is not UNSET:
             changed = replace(changed, avatar_url=self.avatar_url)
         if self.region is not UNSET:
-            # Also if it is the same: an older word on it that comes later changes nothing.
+            # Even if the region is the same, so that an older event that arrives later does not change it.
             changed = replace(changed, region=self.region, region_at=max(at, profile.region_at))
         return changed
 
 
 def hidden_on(board_id: int, hides: Mapping[int, Hidden]) -> Hidden:
-    """How a user is hidden on a board (0: on all of them). Who is hidden from all stays so, whatever else was said."""
+    """Return how a user is hidden on a board. `hides` maps board ids to states; 0 means all boards of the pod.
+
+    YES takes precedence over SHADOW.
+    """
     return min((hidden for where, hidden in hides.items() if where in {0, board_id}), default=Hidden.NO)
 
 
 def segments_of(kinds: Iterable[str], region: str | None, circles: Iterable[str]) -> tuple[str, ...]:
     kinds = set(kinds)
-    regions = [f"{Kind.REGION}:{region}"] if region is not None and Kind.REGION in kinds else []
-    return (*regions, *(f"{Kind.CIRCLE}:{circle}" for circle in sorted(circles) if Kind.CIRCLE in kinds))
+    regions = [f"{SegmentKind.REGION}:{region}"] if region is not None and SegmentKind.REGION in kinds else []
+    return (*regions, *(f"{SegmentKind.CIRCLE}:{circle}" for circle in sorted(circles) if SegmentKind.CIRCLE in kinds))

@@ -1,4 +1,4 @@
-"""Which periods a board needs, and how their ends may be moved. Pure: what is decided here, the ledger stores."""
+"""Which periods a board needs, and how their ends can move. Pure: the ledger stores the decisions made here."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -12,19 +12,20 @@ from laurels.core.limits import AHEAD_US
 from laurels.core.rewards import Terms
 from laurels.core.windows import Period, Span, Window, next_span, span_at
 
-# What a window missed while nobody served it is made up for, so many periods of it. Of more, only those that may still
-# get late scores; and no more of them at once.
-MADE_UP_FOR = 200
+# How many missed periods of a window are created at once after a time without a server. If more are missing, only those
+# that can still receive late scores are created.
+MAX_CATCH_UP = 200
 
 
 def first_spans(windows: Sequence[Window], now: int) -> list[Span]:
-    """The present period of each window, and what comes soon."""
+    """Return the current span of each window, and those that begin soon."""
     return [span for window in windows for span in _ahead(window, span_at(window, now), now)]
 
 
 def joining_spans(windows: Sequence[Window], start: int) -> list[Span]:
-    """The same for windows that join a running board: they count from an instant on, for what came before is there
-    already.
+    """Return the first spans of windows that are added to a running board.
+
+    They count from `start` on, because earlier events were recorded without these windows.
     """
     spans: list[Span] = []
     for window in windows:
@@ -34,9 +35,10 @@ def joining_spans(windows: Sequence[Window], start: int) -> list[Span]:
 
 
 def missing_spans(board: Board, now: int) -> list[Span]:
-    """What is to be made so that each window has the next period, and every time that an event may have.
+    """Return the spans to create so that each window has a period for every event that may arrive, and a next one.
 
-    After a long time without a server these are only the first: ask again when they are made.
+    After a long time without a server these are only the first missing ones: create them, then call again. Empty if the
+    board has ended.
     """
     end = board.ended_at
     if end is not None and now >= end:
@@ -54,20 +56,23 @@ def missing_spans(board: Board, now: int) -> list[Span]:
 
 
 def _missing(window: Window, last: Period | None, now: int, grace_us: int) -> list[Span]:
-    """The periods of a window after its last one."""
+    """Return the spans of a window after its last period, at most MAX_CATCH_UP."""
     if last is None:
-        return list(islice(_ahead(window, span_at(window, now), now), MADE_UP_FOR))
-    found = list(islice(_ahead(window, last, now), 1, MADE_UP_FOR + 1))
-    if len(found) == MADE_UP_FOR:
-        # Nobody could score in these, and once their grace time is over nobody ever can.
+        return list(islice(_ahead(window, span_at(window, now), now), MAX_CATCH_UP))
+    found = list(islice(_ahead(window, last, now), 1, MAX_CATCH_UP + 1))
+    if len(found) == MAX_CATCH_UP:
+        # Skip periods whose grace time is over: no user could score in them, and no user can now.
         recent = span_at(window, now - grace_us)
         if recent.start is not None and last.end is not None and recent.start >= last.end:
-            found = list(islice(_ahead(window, recent, now), MADE_UP_FOR))
+            found = list(islice(_ahead(window, recent, now), MAX_CATCH_UP))
     return found
 
 
 def terms_of(board: Board, period: Period) -> str:
-    """What the final ranks of a period are made with, as JSON. What an archive cut short has no winner."""
+    """Return the terms of a period's final ranks, as JSON.
+
+    A period that was cut short because its board was archived has no rewards.
+    """
     archived = board.archived_at
     cut_short = archived is not None and (period.end or archived + 1) > archived and board.ended_at == archived
     rewards = () if cut_short else tuple(each for each in board.rewards if each.is_for(period.window))
@@ -75,7 +80,7 @@ def terms_of(board: Board, period: Period) -> str:
 
 
 def with_terms_kept(board: Board, now: int) -> Board:
-    """What is over keeps its terms, whatever changes for those that come."""
+    """Return the board with the terms of its ended periods fixed, so that later changes don't affect them."""
 
     def kept(period: Period) -> Period:
         end = board.end_of(period)
@@ -90,15 +95,15 @@ def with_period(board: Board, changed: Period) -> Board:
 
 
 def with_later_end(board: Board, period: Period, end: int) -> Board:
-    """The board with the end of a period moved, and the next period of its window beginning there."""
+    """Return the board with the end of a period moved. The next period of the window begins there."""
 
-    def moved(each: Period) -> Period:
+    def with_end(each: Period) -> Period:
         if each.id == period.id:
             return replace(each, end=end)
         follows = each.window == period.window and each.start == period.end
         return replace(each, start=end) if follows else each
 
-    return replace(board, periods=tuple(moved(each) for each in board.periods))
+    return replace(board, periods=tuple(with_end(each) for each in board.periods))
 
 
 def next_period(board: Board, period: Period) -> Period | None:
@@ -106,7 +111,7 @@ def next_period(board: Board, period: Period) -> Period | None:
 
 
 def _ahead(window: Window, first: Span | Period, now: int) -> Iterator[Span]:
-    """The first one and those after it, up to one that begins after every event that may come now."""
+    """Yield `first` and the spans after it, up to one that begins later than any event that may arrive now."""
     span: Span | None = Span(first.window, first.name, first.start, first.end)
     while span is not None:
         yield span

@@ -1,4 +1,4 @@
-"""Rewards: who gets which prize when a period ends. Pure rules on final ranks."""
+"""Rewards: which users receive which prize when a period ends. Pure rules on final ranks."""
 
 from fractions import Fraction
 from typing import Any
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class Between(Struct, frozen=True, omit_defaults=True):
-    """From one number to another, both included. None: no bound on that side."""
+    """A range of numbers, both ends included. None means no bound on that side."""
 
     low: float | None = None
     high: float | None = None
@@ -17,14 +17,18 @@ class Between(Struct, frozen=True, omit_defaults=True):
 
 
 class Terms(Struct, frozen=True):
-    """What the final ranks of a period are made with, as its board had it when it ended."""
+    """The capacity and the rewards that the final ranks of a period are written with, fixed when the period ends."""
 
     capacity: int | None
     rewards: "tuple[Reward, ...]"
 
 
 class Reward(Struct, frozen=True, omit_defaults=True):
-    """One rule. Exactly one of `ranks`, `top_percent` and `scores` says who. `windows` empty: all that end."""
+    """One reward rule.
+
+    Exactly one of `ranks`, `top_percent` and `scores` is set and selects the users. If `windows` is empty, the reward
+    applies to all windows that end.
+    """
 
     name: str
     prize: Any
@@ -37,11 +41,15 @@ class Reward(Struct, frozen=True, omit_defaults=True):
         return not self.windows or window in self.windows
 
     def is_earned(self, rank: int, score: float, better: int, total: int) -> bool:
-        """`better`: how many have a better score, of `total`. The best are always among the best of any percent."""
+        """Return True if a user with this rank and score earns the reward.
+
+        `better` users out of `total` have a better score. With `top_percent`, the best score earns the reward at any
+        percentage.
+        """
         if self.ranks is not None:
             return self.ranks.contains(rank)
         if self.scores is not None:
             return self.scores.contains(score)
         assert self.top_percent is not None
-        # As it was written: 0.1 percent of 1000 is one, whatever a double makes of it.
+        # Use the decimal as it was written: 0.1 percent of 1000 is exactly one, but not in doubles.
         return better * 100 < Fraction(repr(self.top_percent)) * total

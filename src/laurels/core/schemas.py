@@ -1,4 +1,7 @@
-"""Event schemas: where a game's own events have what a score consists of. A pod has any number of versions of them."""
+"""Event schemas: where a game's own events contain the parts of a score.
+
+A pod can have several versions of its schema.
+"""
 
 from enum import StrEnum
 
@@ -17,7 +20,11 @@ class ScoreType(StrEnum):
 
 
 class SchemaState(StrEnum):
-    """Active and deprecated ones are in use; events that name none use the newest active one first."""
+    """The state of a schema. Active and deprecated schemas are in use.
+
+    An event that names no version is read with the newest active schema; if none is active, with the newest deprecated
+    one.
+    """
 
     DRAFT = "draft"
     ACTIVE = "active"
@@ -25,34 +32,34 @@ class SchemaState(StrEnum):
     RETIRED = "retired"
 
 
-class Where(Struct, frozen=True, omit_defaults=True):
-    """Where something of an event is found: in a field, by its dot path, or in a header."""
+class FieldSource(Struct, frozen=True, omit_defaults=True):
+    """Where a value is found in an event: in a field, given by its dot path, or in a header."""
 
     field: str | None = None
     header: str | None = None
 
 
 class FieldMappings(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The dot path of each part of a score."""
+    """The dot path of each part of a score in an event."""
 
     user_id: str
     score: str
     uuid: str
-    # None: when Kafka got the record.
+    # None: use the timestamp of the Kafka record.
     timestamp: str | None = None
     region: str | None = None
 
 
 class SchemaTerms(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What a schema says, as it is stored."""
+    """The content of a schema, as it is stored."""
 
     field_mappings: FieldMappings
     timestamp_format: TimestampFormat = TimestampFormat.ISO_8601
     score_type: ScoreType = ScoreType.DOUBLE
-    # None: the record's place in Kafka is its id.
-    event_id_from: Where | None = None
-    # None: the schema of events that name none.
-    version_from: Where | None = None
+    # None: the event id is `KafkaRecord.record_id`.
+    event_id_from: FieldSource | None = None
+    # None: the schema reads events that name no version.
+    version_from: FieldSource | None = None
 
 
 class Schema(Struct, frozen=True):

@@ -1,12 +1,12 @@
-"""The three score rules: how one event changes what a user has.
+"""The three score rules: how one event changes a user's standing.
 
-Each rule gives the same result for the same set of events in any order, so redelivery and reordering are harmless:
+Each rule returns the same result for the same set of events in any order, so redelivery and reordering are harmless:
 
-- increment: the exact decimal sum. A float sum depends on the order (0.1 + 0.2 + 0.3); the sum of the numbers
-  as they are written does not. The score shown is the double nearest to it. From 2^53 on every double is an integer,
-  and is taken as that integer.
-- best: the best value, and the earliest time among equal values.
-- latest: the value with the newest time, and the better one of two at the same instant.
+- increment: the exact decimal sum. A float sum depends on the order (0.1 + 0.2 + 0.3); the sum of the numbers as they
+  are written does not. The score shown is the double nearest to the sum. From 2^53 on every double is an integer and
+  counts as that integer.
+- best: the best value, with the earliest time among equal values.
+- latest: the value with the newest time; the better one of two values at the same instant.
 """
 
 from decimal import ROUND_HALF_EVEN, Context, Decimal, Inexact
@@ -18,8 +18,8 @@ from laurels.core.order import Order
 
 EXACT_LIMIT = 2**53
 MAX_DOUBLE = 1.7976931348623157e308
-# A double's shortest form has its last digit at 1e-340 at the lowest, and 10^20 events of 1e308 need 329 digits
-# before the point. Inexact is trapped, so a sum that did not fit would raise and not round.
+# The shortest form of a double has its last digit at 1e-340 or above, and 10^20 events of 1e308 need 329 digits before
+# the point. Inexact is trapped, so that a sum that does not fit raises instead of being rounded.
 _EXACT = Context(prec=800, rounding=ROUND_HALF_EVEN, Emin=-2000, Emax=2000, traps=[Inexact])
 
 
@@ -30,35 +30,35 @@ class Rule(StrEnum):
 
 
 class RankState(StrEnum):
-    """Why there is a rank, or none."""
+    """Why a user has a rank, or has none."""
 
     RANKED = "ranked"
     OUTSIDE_CAPACITY = "outside_capacity"
     REMOVED = "removed"
-    # Somebody hid the user.
+    # A moderator hid the user.
     HIDDEN = "hidden"
     CATCHING_UP = "catching_up"
-    # The board is buffered: its ranking hears of it within flushMs.
+    # The board is buffered: its ranking receives the score within flushMs.
     BUFFERED = "buffered"
-    # A repetition of what was counted in a period that is final by now.
+    # A duplicate of an event that was counted in a period that is final now.
     PERIOD_OVER = "period_over"
-    # The score itself is still on its way to the ledger.
+    # The event waits in the spool and is not in the ledger yet.
     SPOOLED = "spooled"
 
 
 class Standing(Struct, frozen=True):
-    """What the events of one user in one period add up to."""
+    """The result of folding a user's events in a period."""
 
     score: float
     achieved_at: int
-    # increment only: the exact sum as decimal text where `score` is not that number, else None.
+    # increment only: the exact sum as decimal text if `score` is not exactly that number, else None.
     total: str | None = None
-    # increment only: whether an event other than 0 was counted. Only those move `achieved_at`.
-    moved: bool = False
+    # increment only: True if an event other than 0 was counted. Only nonzero events change `achieved_at`.
+    has_nonzero: bool = False
 
 
 def fold(rule: Rule, order: Order, standing: Standing | None, score: float, at: int) -> Standing:
-    """The standing after one more distinct event."""
+    """Return the standing after one more distinct event."""
     match rule:
         case Rule.INCREMENT:
             return _increment(standing, score, at)
@@ -74,17 +74,17 @@ def _increment(standing: Standing | None, score: float, at: int) -> Standing:
         return Standing(score, at, None, moves)
     total, text = _add(standing, score)
     if moves:
-        achieved_at = max(standing.achieved_at, at) if standing.moved else at
+        achieved_at = max(standing.achieved_at, at) if standing.has_nonzero else at
     else:
-        # A user with nothing but zeros was there from the first of them on.
-        achieved_at = standing.achieved_at if standing.moved else min(standing.achieved_at, at)
-    return Standing(total, achieved_at, text, standing.moved or moves)
+        # A user with only zeros has that score since the first of them.
+        achieved_at = standing.achieved_at if standing.has_nonzero else min(standing.achieved_at, at)
+    return Standing(total, achieved_at, text, standing.has_nonzero or moves)
 
 
 def _add(standing: Standing, score: float) -> tuple[float, str | None]:
     if standing.total is None and standing.score.is_integer() and score.is_integer():
         plain = standing.score + score
-        # Below 2^53, and only there, a sum of integers was not rounded.
+        # Only sums of integers below 2^53 are never rounded.
         if max(abs(plain), abs(standing.score), abs(score)) < EXACT_LIMIT:
             return plain, None
     before = _decimal(standing.score) if standing.total is None else Decimal(standing.total)
@@ -92,16 +92,16 @@ def _add(standing: Standing, score: float) -> tuple[float, str | None]:
     nearest = float(exact)
     if abs(nearest) > MAX_DOUBLE:
         nearest = MAX_DOUBLE if nearest > 0 else -MAX_DOUBLE
-    return nearest + 0.0, spell_total(nearest, exact)
+    return nearest + 0.0, format_total(nearest, exact)
 
 
 def exact_text(score: float) -> str:
-    """The number that a score counts as in a sum."""
+    """Return the number that a score counts as in a sum, as decimal text."""
     return repr(score) if abs(score) < EXACT_LIMIT else str(int(score))
 
 
-def spell_total(score: float, exact: Decimal) -> str | None:
-    """What `Standing.total` says of a sum whose nearest double is the score."""
+def format_total(score: float, exact: Decimal) -> str | None:
+    """Return the value of `Standing.total` for an exact sum whose nearest double is `score`."""
     return None if _decimal(score) == exact else str(exact.normalize(_EXACT))
 
 

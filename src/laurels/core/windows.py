@@ -1,9 +1,9 @@
 """Windows and periods. A window recurs; a period is one concrete span `[start, end)` of it.
 
-Every window but `all` is a cron line in a time zone, and its periods lie between two resets. A reset falls on the first
-instant at which the clocks of the zone show its time, or a later one: a time that clocks jump over falls on the instant
-of the jump, and a time that they show twice on the first of the two. So every instant is in exactly one period, and
-days are 23, 24 or 25 hours long.
+Every window except `all` is a cron expression in a time zone; its periods lie between two resets. A reset happens at
+the first instant at which the clocks of the zone show its time or a later one: a time that the clocks skip becomes the
+instant of the jump, and of a time that they show twice the first occurrence counts. So every instant is in exactly one
+period, and days are 23, 24 or 25 hours long.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ MONTHLY = "monthly"
 _MINUTE = timedelta(minutes=1)
 _SECOND = timedelta(seconds=1)
 _HOURS = [timedelta(hours=hours) for hours in range(1, 26)]
-# A cron line that never comes (the 30th of February) is refused; one that comes every leap year is fine.
+# Cron expressions that never match (February 30) are rejected; those that match every leap year are accepted.
 _LOOK_AHEAD = timedelta(days=366 * 9)
 
 
@@ -40,7 +40,10 @@ class Day(StrEnum):
 
 
 class Window(Struct, frozen=True, omit_defaults=True):
-    """`cron`: five fields, for windows other than `all`, `daily`, `weekly` and `monthly`."""
+    """A recurring span of a board.
+
+    `cron` has five fields. It is set for windows other than `all`, `daily`, `weekly` and `monthly`.
+    """
 
     name: str
     time_zone: str = "UTC"
@@ -49,7 +52,7 @@ class Window(Struct, frozen=True, omit_defaults=True):
 
     @property
     def line(self) -> str | None:
-        """The cron line of its resets; None: it has none."""
+        """Return the cron expression of the resets; None if the window has no resets."""
         match self.name:
             case "all":
                 return None
@@ -60,7 +63,7 @@ class Window(Struct, frozen=True, omit_defaults=True):
             case "monthly":
                 return "0 0 1 * *"
             case _:
-                assert self.cron is not None, "a window of one's own has a cron line"
+                assert self.cron is not None, "a custom window has a cron expression"
                 return self.cron
 
 
@@ -77,23 +80,23 @@ class Span(Struct, frozen=True):
 
 
 class PeriodState(StrEnum):
-    # Takes the scores of its time, be it to come, going on, or over and in its grace time.
+    # Accepts scores of its time. It is in the future, current, or over and in its grace time.
     OPEN = "open"
-    # Takes no more, and its final ranks are being written.
+    # Accepts no more scores; its final ranks are being written.
     CLOSED = "closed"
     FROZEN = "frozen"
-    # Its final ranks were kept as long as its board says.
+    # Was frozen. Its final ranks are removed, because the board's retention time (`keep_periods_days`) is over.
     PRUNED = "pruned"
-    # Made to set the final ranks of another one right, and not ready yet.
+    # Is being written to correct the final ranks of another period.
     REFREEZING = "refreezing"
-    # Was final, and another one stands in its place.
+    # Was frozen. A corrected period has replaced it.
     SUPERSEDED = "superseded"
-    # The same, and its final ranks were kept as long as its board says.
+    # Was superseded. Its final ranks are removed, because the board's retention time is over.
     DISCARDED = "discarded"
 
 
 class Period(Struct, frozen=True):
-    """A period as the ledger has it."""
+    """A period as the ledger stores it."""
 
     id: int
     window: str
@@ -101,11 +104,11 @@ class Period(Struct, frozen=True):
     start: int | None
     end: int | None
     state: PeriodState = PeriodState.OPEN
-    # What its final ranks were, or are being, made with: see service/freezing.py.
+    # The terms of its final ranks as JSON, fixed after it ends: see core/rewards.py and service/seasons/freezer.py.
     terms: str | None = None
     total_users: int | None = None
     frozen_at: int | None = None
-    # The period whose final ranks it sets right.
+    # The id of the period whose final ranks this one corrects.
     replaces: int | None = None
 
     def contains(self, at: int) -> bool:
@@ -125,27 +128,27 @@ class Period(Struct, frozen=True):
 
 
 def check_window(window: Window) -> str | None:
-    """What is wrong with the cron line or the time zone of a window, in words; None: nothing."""
+    """Return what is wrong with the cron expression or the time zone of a window, as text; None if both are valid."""
     try:
         zone_of(window.time_zone)
     except (KeyError, ValueError, OSError):
-        return f"{window.time_zone!r} is not an IANA time zone, such as Europe/Berlin"
+        return f"{window.time_zone!r} is not an IANA time zone such as Europe/Berlin"
     if window.cron is None:
         return None
     if len(window.cron.split()) != 5:
-        return "a cron line has five fields: minute, hour, day of month, month, day of week"
+        return "a cron expression has five fields: minute, hour, day of month, month, day of week"
     try:
         now = datetime(2024, 1, 1)  # noqa: DTZ001 - a wall clock
         first = next(CronSim(window.cron, now), None)
     except (CronSimError, ValueError, OverflowError) as error:
-        return f"{window.cron!r} can't be used: {str(error).lower()}"
+        return f"{window.cron!r} is not a valid cron expression: {str(error).lower()}"
     if first is None or first - now > _LOOK_AHEAD:
-        return f"{window.cron!r} never comes"
+        return f"{window.cron!r} never matches a date"
     return None
 
 
 def span_at(window: Window, at: int) -> Span:
-    """The span of a window that contains an instant."""
+    """Return the span of a window that contains an instant."""
     line = window.line
     if line is None:
         return Span(window.name, window.name, None, None)
@@ -154,8 +157,9 @@ def span_at(window: Window, at: int) -> Span:
 
 
 def next_span(window: Window, before: Span | Period) -> Span | None:
-    """The span after another one. It begins where that one ends, also if the rules of the time zone changed since, or
-    the end was moved.
+    """Return the span after another one; None if that one has no end.
+
+    It begins where `before` ends, even if the rules of the time zone changed or the end was moved.
     """
     if before.end is None:
         return None
@@ -172,22 +176,26 @@ def zone_of(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=1)
 def _zones() -> frozenset[str]:
-    # The zone of a machine is another one on the next.
+    # Leave out names that mean different zones on different machines.
     return frozenset(available_timezones() - {"localtime", "posixrules", "Factory"})
 
 
 def rest_of(period: Period, start: int) -> Span:
-    """What is left of a period that is closed early: up to the reset that it was made for."""
+    """Return the rest of a period that is closed early at `start`: up to the reset at which it would have ended."""
     return Span(period.window, _counted_up(period.name), start, period.end)
 
 
 def are_of_one(one: Period, other: Period) -> bool:
-    """Return True if two periods share the name of one span of the calendar, in which resets were made by hand."""
+    """Return True if two periods are parts of one calendar span that was divided by manual resets."""
     return _split_name(one.name)[0] == _split_name(other.name)[0]
 
 
 def _next_name(name: str, before: str) -> str:
-    """Where the rules of a zone changed, the calendar's own span may have begun earlier, and even have that name."""
+    """Return the name of the span after `before`.
+
+    If the rules of a zone changed, the calendar span may have begun earlier and have the name of `before`. Then the
+    next part number is used.
+    """
     return _counted_up(before) if _split_name(before)[0] == name else name
 
 
@@ -197,7 +205,10 @@ def _counted_up(name: str) -> str:
 
 
 def _split_name(name: str) -> tuple[str, int]:
-    """The name of a span of the calendar, and which part of it this is. The name of a window may have dots, too."""
+    """Return the name of a calendar span and the number of the part that `name` is.
+
+    The name of a window may also contain dots.
+    """
     base, dot, number = name.rpartition(".")
     return (base, int(number)) if dot and number.isascii() and number.isdigit() else (name, 1)
 
@@ -210,7 +221,7 @@ def _stamp(window: Window, nominal: datetime) -> str:
 
 @lru_cache(maxsize=4096)
 def _resets(line: str, time_zone: str, at: int) -> tuple[datetime, int, int]:
-    """The last reset up to an instant, as its wall clock and its instant, and the instant of the next one."""
+    """Return the wall clock time and the instant of the last reset up to `at`, and the instant of the next one."""
     zone = zone_of(time_zone)
     latest = _latest_wall(zone, to_datetime(at))
     for nominal in CronSim(line, latest.replace(second=0, microsecond=0) + _MINUTE, reverse=True):
@@ -218,16 +229,19 @@ def _resets(line: str, time_zone: str, at: int) -> tuple[datetime, int, int]:
         if start <= at:
             break
     else:
-        raise AssertionError(f"{line!r} was checked to come again and again")
+        raise AssertionError(f"{line!r} does not recur, but check_window accepted it")
     for following in CronSim(line, nominal):
         end = _first_instant(zone, following)
         if end > at:
             return nominal, start, end
-    raise AssertionError(f"{line!r} was checked to come again and again")
+    raise AssertionError(f"{line!r} does not recur, but check_window accepted it")
 
 
 def _latest_wall(zone: ZoneInfo, moment: datetime) -> datetime:
-    """The latest time that the clocks have shown up to an instant. They show less just after they were put back."""
+    """Return the latest wall clock time shown up to an instant.
+
+    It is later than the present wall clock time just after the clocks were set back.
+    """
     now = _wall(zone, moment)
     offset = _offset(zone, moment)
     ahead = max(_offset(zone, moment - hours) - offset for hours in _HOURS)
@@ -235,12 +249,12 @@ def _latest_wall(zone: ZoneInfo, moment: datetime) -> datetime:
 
 
 def _first_instant(zone: ZoneInfo, wall: datetime) -> int:
-    """The first instant at which the clocks show this time or a later one."""
-    # fold=0 is the first of two, and for a time that does not exist the offset from before the jump.
+    """Return the first instant at which the clocks show this time or a later one."""
+    # fold=0 is the first of two occurrences; for a time that does not exist it uses the offset before the jump.
     first = wall.replace(tzinfo=zone, fold=0)
     moment = first.astimezone(UTC)
     if _wall(zone, moment) != wall:
-        # The jump lies between the two readings of this time; at its end the clocks are past it.
+        # The jump lies between the two readings of this time; after it the clocks show a later time.
         low, high = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), moment
         while high - low > _SECOND:
             middle = low + (high - low) // 2

@@ -1,1 +1,1 @@
-"""The HTTP API. `routes.py` is its map; a request goes call.py → a handler → the service."""
+"""The HTTP API. `routes.py` is its map: a request passes through call.py to a handler, which calls the service."""

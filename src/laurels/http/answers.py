@@ -1,4 +1,4 @@
-"""What callers get. OpenAPI is made from these types, too."""
+"""Response bodies. The OpenAPI document is built from these types."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -17,7 +17,7 @@ from laurels.ports import Role
 
 
 class Problem(Answer, omit_defaults=True):
-    """RFC 9457. `code` is stable, `detail` is for people."""
+    """An error (RFC 9457). `code` is stable; `detail` is for people."""
 
     type: str
     title: str
@@ -25,14 +25,14 @@ class Problem(Answer, omit_defaults=True):
     detail: str
     code: str
     retryable: bool
-    field: Annotated[str, Meta(description="The path of the value at fault.")] | None = None
-    rule: Annotated[str, Meta(description="The rule that it breaks.")] | None = None
+    field: Annotated[str, Meta(description="The path of the invalid value.")] | None = None
+    rule: Annotated[str, Meta(description="The rule that the value breaks.")] | None = None
 
 
 class PeriodScore(Answer):
     window: str
     period: str
-    score: Annotated[float | None, Meta(description="null: the user was removed, and this event counted before that.")]
+    score: Annotated[float | None, Meta(description="null: the user was removed after this event was counted.")]
     rank: int | None
     previous_rank: int | None
     previous_score: float | None
@@ -41,7 +41,9 @@ class PeriodScore(Answer):
 
 LateWindows = Annotated[
     list[str],
-    Meta(description="Windows that did not count it: they take no scores of that time any more, or had not begun."),
+    Meta(
+        description="Windows that did not count the score: they no longer accept scores of that time, or had not begun."
+    ),
 ]
 
 
@@ -50,17 +52,18 @@ class ScoreAnswer(Answer):
     user_id: str
     score: Annotated[
         float | None,
-        Meta(description="null: the user was removed and this event counted before that, or the event is spooled."),
+        Meta(description="null: the user was removed after this event was counted, or the event is spooled."),
     ]
     rank: int | None
     previous_rank: int | None
     previous_score: float | None
-    updated_at: Annotated[datetime, Meta(tz=True, description="When the server took this call.")]
+    updated_at: Annotated[datetime, Meta(tz=True, description="When the server received this call.")]
     event_id: str
-    duplicate: Annotated[bool, Meta(description="The eventId was already counted; nothing changed.")]
-    rank_state: Annotated[RankState, Meta(description="Why `rank` is there, or null.")]
+    duplicate: Annotated[bool, Meta(description="The eventId was counted before; nothing changed.")]
+    rank_state: Annotated[RankState, Meta(description="Why `rank` is set or null.")]
     periods: Annotated[
-        list[PeriodScore], Meta(description="Every period that counted it; the fields above tell of the first.")
+        list[PeriodScore],
+        Meta(description="Every period that counted the score. The fields above are of the first one."),
     ]
     late_windows: LateWindows
 
@@ -111,7 +114,7 @@ class RankAnswer(Answer):
     timestamp: Instant
     percentile: Annotated[
         float,
-        Meta(ge=0, le=100, description="The share of ranked users whose score is not better, in percent."),
+        Meta(ge=0, le=100, description="The percentage of ranked users whose score is not better."),
     ]
     total_users: int
 
@@ -126,7 +129,7 @@ class AroundAnswer(Answer):
 
 
 class FriendEntry(Entry, kw_only=True):
-    position: Annotated[int, Meta(description="The place among the users asked for.")]
+    position: Annotated[int, Meta(description="The position among the requested users.")]
 
 
 class RanksAnswer(Answer):
@@ -139,7 +142,7 @@ class RanksAnswer(Answer):
 
 
 class Region(Answer):
-    segment: Annotated[str, Meta(description="As reads take it: `region:ID`.")]
+    segment: Annotated[str, Meta(description="The value for `segment` in reads: `region:ID`.")]
     total_users: int
 
 
@@ -155,7 +158,7 @@ class SearchAnswer(Answer):
     window: str
     period: str
     segment: str
-    users: Annotated[list[Entry], Meta(description="Those who are ranked: the one with that id, then the best.")]
+    users: Annotated[list[Entry], Meta(description="Ranked users: the user with that id first, then by rank.")]
 
 
 class Bucket(Answer):
@@ -169,7 +172,7 @@ class DistributionAnswer(Answer):
     window: str
     period: str
     segment: str
-    buckets: Annotated[list[Bucket], Meta(description="[from, to); the last one includes its `to`.")]
+    buckets: Annotated[list[Bucket], Meta(description="Half-open intervals [from, to); the last one includes `to`.")]
     deciles: Annotated[list[float], Meta(description="The nine deciles by nearest rank, lowest first.")]
     total_users: int
 
@@ -179,7 +182,9 @@ class HistoryEvent(Answer):
     score: float
     timestamp: Instant
     received_at: Instant
-    voided: Annotated[bool, Meta(description="No longer counts: the user was removed after it, or it was voided.")]
+    voided: Annotated[
+        bool, Meta(description="No longer counts: the event was voided, or the user was removed after it.")
+    ]
     metadata: dict[str, Any] | None
 
 
@@ -196,14 +201,14 @@ class BoardEvent(Answer):
     score: float
     timestamp: Instant
     metadata: dict[str, Any] | None
-    stamped: Annotated[bool, Meta(description="The timestamp was given by a server, not by the sender.")]
+    stamped: Annotated[bool, Meta(description="The timestamp was set by a server, not by the sender.")]
     voided: bool
 
 
 class EventsAnswer(Answer):
     uuid: str = field(name="UUID")
     events: list[BoardEvent]
-    total_events: Annotated[int | None, Meta(description="On the first page only, for counting takes a while.")]
+    total_events: Annotated[int | None, Meta(description="Only on the first page, because counting takes time.")]
     next_cursor: str | None
 
 
@@ -231,14 +236,14 @@ class PeriodAnswer(Answer):
     status: Annotated[
         PeriodStatus,
         Meta(
-            description="CLOSING: over, and taking late scores or being frozen. FINAL: its ranks stay as they are. "
-            "PRUNED: they were kept as long as the board says."
+            description="CLOSING: ended, and accepting late scores or being frozen. FINAL: frozen. PRUNED: its final "
+            "ranks were deleted after the board's retention time. SUPERSEDED: replaced by a refreeze."
         ),
     ]
     start_time: Instant | None
     end_time: Instant | None
-    next_reset: Annotated[Instant | None, Meta(description="The same as endTime, while that is to come.")]
-    total_users: Annotated[int | None, Meta(description="How many were ranked, once it is final.")]
+    next_reset: Annotated[Instant | None, Meta(description="The same as endTime, while that is in the future.")]
+    total_users: Annotated[int | None, Meta(description="The number of ranked users, once the period is final.")]
 
 
 class PeriodsAnswer(Answer):
@@ -287,7 +292,7 @@ class RewardsAnswer(Answer):
 
 class ClaimAnswer(Answer):
     reward: RewardEntry
-    already_claimed: Annotated[bool, Meta(description="It was claimed before; nothing changed.")]
+    already_claimed: Annotated[bool, Meta(description="The reward was claimed before; nothing changed.")]
 
 
 class WebhookAnswer(Answer):
@@ -299,9 +304,7 @@ class WebhookAnswer(Answer):
 class NewWebhookAnswer(WebhookAnswer, kw_only=True):
     secret: Annotated[
         str | None,
-        Meta(
-            description="Signs the messages. It is shown this once. null: the address is the same, and the secret, too."
-        ),
+        Meta(description="Signs the messages. Shown only once. null: the URL is unchanged, and so is the secret."),
     ]
 
 
@@ -316,7 +319,7 @@ class BoardAnswer(Answer):
     capacity: int | None
     windows: list[str | WindowBody]
     segments: list[str]
-    periods: Annotated[list[PeriodAnswer], Meta(description="Each window's current period, or the one to come.")]
+    periods: Annotated[list[PeriodAnswer], Meta(description="The current period of each window, or else the next one.")]
     start_time: Instant | None
     end_time: Instant | None
     min_score: float | None
@@ -329,10 +332,12 @@ class BoardAnswer(Answer):
     keep_events_days: int | None
     keep_periods_days: int | None
     pruned_before: Annotated[
-        Instant | None, Meta(description="Events of an earlier time may be gone, and are not taken any more.")
+        Instant | None, Meta(description="Events before this time may be deleted, and new ones are refused.")
     ]
     created_at: Instant
-    total_users: Annotated[int | None, Meta(description="null while the index is being loaded.")]
+    total_users: Annotated[
+        int | None, Meta(description="null: the index is loading or unavailable, or the board has not begun.")
+    ]
 
 
 class BoardsAnswer(Answer):
@@ -355,11 +360,11 @@ class KeyAnswer(Answer):
     role: Role
     label: str | None
     created_at: Instant
-    digest: Annotated[str | None, Meta(description="SHA-256 in hex, where it was asked for.")] = None
+    digest: Annotated[str | None, Meta(description="SHA-256 in hex, if `digests` was requested.")] = None
 
 
 class NewKeyAnswer(KeyAnswer, kw_only=True):
-    key: Annotated[str | None, Meta(description="The key itself. It is shown this once. null: it was brought here.")]
+    key: Annotated[str | None, Meta(description="The key. Shown only once. null: the key was imported.")]
 
 
 class KeysAnswer(Answer):
@@ -375,7 +380,7 @@ class ShortEntry(Struct, kw_only=True):
 
 class ShortTop(Struct, kw_only=True):
     data: list[ShortEntry]
-    total: Annotated[int, Meta(description="How many entries `data` has.")]
+    total: Annotated[int, Meta(description="The number of entries in `data`.")]
 
 
 class ShortInfo(Struct, kw_only=True):

@@ -1,4 +1,4 @@
-"""Windows, periods, rewards and moments, between what travels and what the service knows."""
+"""Conversion of windows, periods, rewards and timestamps between the API and the service."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from laurels.core.board import Board
+from laurels.core.checks import exact_score, is_deeper
 from laurels.core.instants import LAST_US, to_datetime, to_us
 from laurels.core.limits import METADATA_DEPTH, PRIZE_BYTES
 from laurels.core.rewards import Between, Reward
@@ -13,7 +14,6 @@ from laurels.core.windows import ALL, DAILY, MONTHLY, WEEKLY, Day, Period, Perio
 from laurels.errors import Invalid
 from laurels.http.answers import PeriodAnswer, PeriodStatus
 from laurels.http.requests import RewardBody, RewardRanks, RewardScores, WindowBody
-from laurels.service.submit import exact_score, is_deeper
 
 _KNOWN = (ALL, DAILY, WEEKLY, MONTHLY)
 _FINAL: dict[PeriodState, PeriodStatus] = {
@@ -38,16 +38,16 @@ def read_windows(sent: Sequence[str | WindowBody]) -> tuple[Window, ...]:
 
 def _fault(window: Window, taken: set[str]) -> str | None:
     if window.name in taken:
-        return f"the window {window.name!r} stands there twice"
+        return f"the window {window.name!r} is listed twice"
     if window.name in _KNOWN and window.cron is not None:
-        return f"{window.name!r} needs no cron line; choose another name for a window of your own"
+        return f"{window.name!r} takes no cron expression; choose another name for a custom window"
     if window.name not in _KNOWN and window.cron is None:
         return (
-            f"{window.name!r} is not {', '.join(_KNOWN[:-1])} or {_KNOWN[-1]}; a window of your own needs a cron line, "
-            f'such as {{"window": "{window.name}", "cron": "0 9 * * mon", "timeZone": "Europe/Berlin"}}'
+            f"{window.name!r} is not {', '.join(_KNOWN[:-1])} or {_KNOWN[-1]}; a custom window needs a cron "
+            f'expression, such as {{"window": "{window.name}", "cron": "0 9 * * mon", "timeZone": "Europe/Berlin"}}'
         )
     if window.name != WEEKLY and window.start_day is not Day.MONDAY:
-        return "only 'weekly' has a startDay"
+        return "only 'weekly' can have a startDay"
     return check_window(window)
 
 
@@ -79,19 +79,19 @@ def read_rewards(sent: Sequence[RewardBody], windows: Sequence[Window]) -> tuple
     return tuple(rewards)
 
 
-def _reward_fault(body: RewardBody, taken: set[str], windows: set[str]) -> str | None:  # noqa: PLR0911 - one a rule
+def _reward_fault(body: RewardBody, taken: set[str], windows: set[str]) -> str | None:  # noqa: PLR0911 - one return per rule
     if body.name in taken:
-        return f"the reward {body.name!r} stands there twice"
+        return f"the reward {body.name!r} is listed twice"
     if sum(each is not None for each in (body.ranks, body.top_percent, body.scores)) != 1:
-        return "exactly one of ranks, topPercent and scores says who gets it"
+        return "exactly one of ranks, topPercent and scores is required"
     if body.ranks is not None and body.ranks.from_ > body.ranks.to:
-        return "ranks go from the better one to the worse one, such as from 1 to 3"
+        return "in ranks, from must not be greater than to, such as from 1 to 3"
     if body.scores is not None and body.scores.at_least is None and body.scores.at_most is None:
-        return "scores need atLeast, or atMost, or both"
+        return "in scores, set atLeast, atMost or both"
     if missing := sorted(set(body.windows) - windows):
         return f"the board has no window {missing[0]!r}"
     if is_deeper(body.prize, METADATA_DEPTH) or len(msgspec.json.encode(body.prize)) > PRIZE_BYTES:
-        return f"a prize is at most {PRIZE_BYTES} bytes of JSON, nested at most {METADATA_DEPTH} deep"
+        return f"a prize must be at most {PRIZE_BYTES} bytes of JSON, nested at most {METADATA_DEPTH} levels deep"
     return None
 
 
@@ -138,7 +138,7 @@ def read_instant(moment: datetime, field: str) -> int:
     if not 0 <= us <= LAST_US:
         raise Invalid(
             "timestamp_out_of_range",
-            f"{field} must lie between the years 1970 and 9999, in UTC.",
+            f"{field} must be between the years 1970 and 9999 in UTC.",
             field=field,
             rule="1970-01-01T00:00:00Z <= time <= 9999-12-31T23:59:59.999999Z",
         )

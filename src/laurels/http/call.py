@@ -1,20 +1,24 @@
-"""One call: what a handler gets, and the way from a request to a handler and back.
+"""Calls of the API: the value that a handler receives, and the path from a request to its handler and back.
 
-A handler is `async def name(call: Call[Query, Body]) -> Answer`. Its annotations say how to read the request and
-what the OpenAPI document says about it.
+A handler is `async def name(call: Call[Query, Body]) -> Answer`. Its annotations define how the request is decoded and
+how the OpenAPI document describes it.
 """
 
 import asyncio
 import inspect
+import math
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cached_property
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
+from laurels.core import limits
 from laurels.core.board import Board
 from laurels.core.people import GLOBAL
 from laurels.core.windows import Period
@@ -24,49 +28,64 @@ from laurels.http.fields import IdempotencyKey, UserId
 from laurels.http.live import KEY_PROTOCOL, Interrupted, Live
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import problem_response
-from laurels.http.protocol import Link
-from laurels.service.access import Caller
+from laurels.http.protocol import BODY_DUE, BODY_TIMEOUT_S, Headers, Link
+from laurels.http.routing import decode_part
+from laurels.service.boards.access import Caller
 from laurels.service.laurels import Laurels
-from laurels.service.rank_source import Shown
+from laurels.service.read.rank_source import ReadResult
 
 Q = TypeVar("Q")
 B = TypeVar("B")
 T = TypeVar("T")
 
 Handler = Callable[[Any], Awaitable[Any]]
-# Says who may make a call, by raising; sets `call.board` where the call is about one.
+# Checks the permission for a call, and raises if it is missing. Sets `call.board` if the call is about a board.
 Guard = Callable[["Call[Any, Any]"], None]
 
-BODY_TIMEOUT_S = 30
-# Ranks straight from the ledger: right, and slower.
+# Header of ranks that were read from the ledger: correct, but slower than the index.
 DEGRADED = {"Laurels-Degraded": "read-from-ledger"}
+# Valid user ids without percent-encoding.
+_PLAIN_ID = re.compile(rb"[0-9A-Za-z_.-]{1,%d}" % limits.USER_ID_CHARS)
 _encoder = msgspec.json.Encoder()
 
 
 class Call(Generic[Q, B]):
-    """`query`, `body` and `board` are read and checked; the path's parts are checked when they are asked for."""
+    """A request, decoded for its handler.
+
+    `query`, `body` and `board` are already validated. Parts of the path are validated when they are read. `headers` has
+    lower-case names. `scope` is the ASGI scope; None in the hot lane.
+    """
 
     query: Q
     body: B
     board: Board
 
-    def __init__(self, request: HTTPConnection) -> None:
-        self._request = request
-        self.laurels: Laurels = request.app.laurels
-        self.pages: PageCache = request.app.pages
+    def __init__(
+        self,
+        laurels: Laurels,
+        pages: PageCache,
+        path_parts: dict[str, str],
+        headers: Headers,
+        scope: Scope | None = None,
+    ) -> None:
+        self.laurels = laurels
+        self.pages = pages
+        self._path_parts = path_parts
+        self._headers = headers
+        self._scope = scope
         self.degraded = False
         self.shown_period: Period | None = None
 
-    def show(self, shown: Shown[T]) -> T:
-        """What was read; where it came from is told in a header."""
+    def show(self, shown: ReadResult[T]) -> T:
+        """Return the value that was read, and note its period and whether to send the `Laurels-Degraded` header."""
         self.degraded = self.degraded or shown.degraded
         self.shown_period = shown.period
         return shown.value
 
     @property
-    def told_of(self) -> dict[str, str]:
-        """The window, the period and the segment that was shown."""
-        assert self.shown_period is not None, "reads of ranks say which period they are of"
+    def shown_ranking(self) -> dict[str, str]:
+        """Return the window, the period and the segment of the ranks in the answer."""
+        assert self.shown_period is not None, "a read of ranks returns their period"
         segment = getattr(self.query, "segment", None) or GLOBAL
         return {"window": self.shown_period.window, "period": self.shown_period.name, "segment": segment}
 
@@ -76,47 +95,83 @@ class Call(Generic[Q, B]):
 
     @cached_property
     def token(self) -> str | None:
-        return _token(self._request)
+        """Return the key that the caller sent, or None."""
+        for protocol in () if self._scope is None else self._scope.get("subprotocols", ()):
+            if protocol.startswith(KEY_PROTOCOL):
+                return str(protocol.removeprefix(KEY_PROTOCOL))
+        authorization = self.header(b"authorization")
+        if authorization is None:
+            return self.header(b"x-api-key")
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise Unauthenticated("key_unknown", "Send the key as 'Authorization: Bearer KEY'.", field="Authorization")
+        return token.strip()
+
+    def header(self, name: bytes) -> str | None:
+        """Return the first value of a header."""
+        for each, value in self._headers:
+            if each == name:
+                return value.decode("latin-1")
+        return None
 
     @property
     def is_socket(self) -> bool:
-        return bool(self._request.scope["type"] == "websocket")
+        return self._scope is not None and bool(self._scope["type"] == "websocket")
 
     @property
     def last_event_id(self) -> str | None:
-        return self._request.headers.get("last-event-id")
+        return self.header(b"last-event-id")
 
     @property
     def link(self) -> Link:
-        """The connection that this came by."""
-        link: Link = self._request.scope["state"]["link"]
+        """Return the connection of the request."""
+        assert self._scope is not None, "calls that use their connection are not in the hot lane"
+        link: Link = self._scope["state"]["link"]
         return link
 
     @cached_property
     def user_id(self) -> str:
         return str(decode_value(self.path("userId"), UserId, "userId"))
 
+    @staticmethod
+    def decode_user(part: bytes) -> str:
+        """Decode and validate a user id in a path."""
+        if _PLAIN_ID.fullmatch(part):
+            return part.decode("ascii")
+        return str(decode_value(decode_part(part), UserId, "userId"))
+
+    def again(self, user_id: str, headers: Headers) -> "Call[Q, B]":
+        """Return the same call about another user, without its body."""
+        call: Call[Q, B] = Call(self.laurels, self.pages, self._path_parts, headers)
+        call.board, call.query, call.user_id = self.board, self.query, user_id
+        return call
+
     @property
     def idempotency_key(self) -> str | None:
-        key = self._request.headers.get("idempotency-key")
+        key = self.header(b"idempotency-key")
         return None if key is None else str(decode_value(key, IdempotencyKey, "Idempotency-Key"))
 
     def path(self, name: str) -> str:
-        part = str(self._request.path_params[name])
+        part = self._path_parts[name]
         if "\0" in part and name != "userId":
-            # Nothing that is stored has one, and not every store can be asked for it.
-            raise NotFound("no_such_address", "No name in an address has a zero byte.")
+            # No stored name has a zero byte, and PostgreSQL rejects it in a query.
+            raise NotFound("no_such_address", "A name in the path can't contain a zero byte.")
         return part
 
     @property
     def board_uuid(self) -> str:
         if not self.path("UUID"):
-            raise NotFound("no_such_address", "The address names no board. The calls are listed at /docs.")
+            raise NotFound("no_such_address", "The path names no board. All endpoints are listed at /docs.")
         return self.path("UUID")
 
 
+def _call_of(connection: HTTPConnection) -> Call[Any, Any]:
+    scope = connection.scope
+    return Call(scope["app"].laurels, scope["app"].pages, scope["path_params"], scope["headers"], scope)
+
+
 class Answered(Generic[B]):
-    """An answer whose status depends on what it says."""
+    """An answer with a status that the handler chooses."""
 
     def __init__(self, answer: B, status: int, headers: dict[str, str] | None = None) -> None:
         self.answer = answer
@@ -132,7 +187,7 @@ class Encoded(Generic[B]):
 
 
 class Streamed:
-    """An answer that is sent line by line, as JSON lines."""
+    """An answer that is streamed as JSON lines."""
 
     def __init__(self, lines: AsyncIterator[Any]) -> None:
         self.lines = lines
@@ -146,92 +201,111 @@ class Text:
         self.media_type = media_type
 
 
-class Endpoint:
-    """A handler made into something that the router can call."""
+# Called once with the answer of a call, or with the error to respond with.
+Finish = Callable[[Any], None]
 
-    def __init__(
-        self, handler: Handler, guard: Guard, *, status: int, body_bytes: int, needs_ledger: bool = True
-    ) -> None:
+
+class HotPlan(NamedTuple):
+    """How the hot lane answers a kind of call between two instants.
+
+    The lane tries three ways, in this order. `answer_now` returns the body of a response with status 200 for a user, or
+    None if the answer is not in memory. `start` starts the work and calls `Finish` later, or raises the error. The
+    handler of the route runs without a task, so it must not use `asyncio.timeout`.
+    """
+
+    answer_now: Callable[[str], bytes | None] | None = None
+    start: Callable[["Call[Any, Any]", Finish], None] | None = None
+    since: float = -math.inf
+    until: float = math.inf
+
+
+class Traits(NamedTuple):
+    """The properties of a route, in addition to its handler and guard. The server and the OpenAPI document use them."""
+
+    status: int = 200
+    body_bytes: int = limits.BODY_BYTES
+    # False: the call answers before the ledger is open.
+    needs_ledger: bool = True
+    # The call takes an Idempotency-Key header.
+    idempotency_key: bool = False
+    # The call may return 202: the server spooled the write until the ledger is reachable.
+    may_spool: bool = False
+    # The call may return 202: the work continues after the response.
+    may_continue: bool = False
+    # Returns how the hot lane (http/hot_lane.py) answers calls like this one, or None if it does not. Only routes with
+    # this function are in the lane.
+    hot: Callable[[Call[Any, Any]], HotPlan | None] | None = None
+    # The response is a WebSocket.
+    websocket: bool = False
+    # The body of a 503 is that of a 200.
+    answers_503: bool = False
+    # Error statuses in addition to those that all calls with this guard, method and body have.
+    errors: tuple[int, ...] = ()
+
+
+class Endpoint:
+    """A handler with its guard, decoders and limits, which the application calls with a request."""
+
+    def __init__(self, handler: Handler, guard: Guard, traits: Traits) -> None:
         self.handler = handler
         self.guard = guard
-        self.status = status
-        self.needs_ledger = needs_ledger
+        self.traits = traits
         hints = get_type_hints(handler)
         (call,) = [hint for name, hint in hints.items() if name != "return"]
         self.query_type, body_type = get_args(call)
         self.body_type: Any = None if body_type is type(None) else body_type
         returned = hints["return"]
         self.answer_type = get_args(returned)[0] if get_origin(returned) in {Answered, Encoded} else returned
-        self.summary, _, self.description = inspect.cleandoc(handler.__doc__ or "").partition("\n\n")
+        summary, _, self.description = inspect.cleandoc(handler.__doc__ or "").partition("\n\n")
+        self.summary = summary.removesuffix(".")
         self._decoder = None if self.body_type is None else msgspec.json.Decoder(self.body_type)
-        # Where every field has a default, nothing at all is an empty object.
+        self._no_query = self.query_type()
+        # If every field has a default, a missing body counts as an empty object.
         self._takes_nothing = self._decoder is not None and _decodes(self._decoder, b"{}")
-        self.body_bytes = body_bytes
 
     async def __call__(self, request: Request) -> ASGIApp:
+        call = _call_of(request)
         try:
-            call = self._begin(request)
+            self.begin(call, request.scope["query_string"])
             if self._decoder is not None:
-                call.body = decode_body(await self._body(request), self._decoder)
+                call.body = self.decode(await self._body(request, call))
             answer = await self.handler(call)
         except LaurelsError as error:
-            if error.retryable and self.answer_type is Live and _is_event_source(request):
+            if error.retryable and self.answer_type is Live and "text/event-stream" in (call.header(b"accept") or ""):
                 return Interrupted(error)
             return problem_response(error)
         if isinstance(answer, Live):
             return answer
-        response = self._response(answer)
-        if call.degraded:
-            response.headers.update(DEGRADED)
-        return response
+        return self.response(answer, call)
 
     async def open_live(self, connection: HTTPConnection) -> Live:
-        """What is sent over a WebSocket."""
+        """Return the live subscription to send over a WebSocket; raise `NotFound` if the handler has none."""
         if self.answer_type is not Live:
-            raise NotFound("no_such_address", "There is no WebSocket at this address. The calls are listed at /docs.")
-        live: Live = await self.handler(self._begin(connection))
+            raise NotFound("no_such_address", "There is no WebSocket at this path. All endpoints are listed at /docs.")
+        call = _call_of(connection)
+        self.begin(call, connection.scope["query_string"])
+        live: Live = await self.handler(call)
         return live
 
-    def _begin(self, connection: HTTPConnection) -> Call[Any, Any]:
-        call: Call[Any, Any] = Call(connection)
-        if self.needs_ledger:
+    def begin(self, call: Call[Any, Any], query_string: bytes) -> None:
+        """Check that the call is allowed, and decode its query. Raises the error to respond with."""
+        if self.traits.needs_ledger:
             call.laurels.require_open()
-        # Before anything is read of what is sent: a stranger's large body is not worth the time.
+        # Check the permission before the body is read, so that strangers can't make the server read large bodies.
         self.guard(call)
-        call.query = self._query(connection)
+        call.query = self._query(query_string)
         if getattr(call.query, "viewer", None) is not None:
-            # Whoever may say whose eyes these are can find out who is hidden: not everybody, and no other pod.
+            # A caller who chooses the viewer can find out who is shadow-banned, so only keys of the board's pod may.
             call.caller.require_key()
             if hasattr(call, "board"):
                 call.laurels.boards.to_read_with_key(call.caller, call.board.uuid)
-        return call
 
-    def _response(self, answer: Any) -> Response:
-        if isinstance(answer, Encoded):
-            return Response(answer.body, self.status, media_type="application/json")
-        if isinstance(answer, Answered):
-            return Response(_encoder.encode(answer.answer), answer.status, answer.headers, "application/json")
-        if isinstance(answer, Text):
-            return Response(answer.body, self.status, media_type=answer.media_type)
-        if isinstance(answer, Streamed):
-            return StreamingResponse(_lines(answer.lines), self.status, media_type="application/x-ndjson")
-        return Response(_encoder.encode(answer), self.status, media_type="application/json")
-
-    def _query(self, request: HTTPConnection) -> Any:
-        if not request.scope["query_string"]:
-            return self.query_type()
-        texts: dict[str, str] = {}
-        for name, value in request.query_params.multi_items():
-            if name in texts:
-                raise Invalid("wrong_length", f"{name} is given twice.", field=name, rule="at most once")
-            texts[name] = value
-        return decode_texts(texts, self.query_type)
-
-    async def _body(self, request: Request) -> bytes:
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        has_body = "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
+    def need_json(self, call: Call[Any, Any]) -> bool:
+        """Return True if the call has a body. Raises `WrongMediaType` if that is not JSON, or is missing."""
+        media_type = (call.header(b"content-type") or "").partition(";")[0].strip().lower()
+        has_body = call.header(b"transfer-encoding") is not None or call.header(b"content-length") not in {None, "0"}
         if not media_type and not has_body and self._takes_nothing:
-            return b"{}"
+            return False
         if media_type != "application/json" and not media_type.endswith("+json"):
             raise WrongMediaType(
                 "media_type_not_json",
@@ -239,26 +313,75 @@ class Endpoint:
                 field="Content-Type",
                 rule="application/json",
             )
-        body = bytearray()
+        return True
+
+    def decode(self, body: bytes) -> Any:
+        """Decode the body of a call. Raises `Malformed` or `Invalid`."""
+        assert self._decoder is not None, "the call has a body"
         try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
+            return decode_body(body, self._decoder)
+        except Invalid as error:
+            if error.code == "unknown_field" and error.field == "podId" and hasattr(self.query_type, "pod_id"):
+                error.message = "This call takes podId in the query string: add ?podId=POD to the URL."
+            raise
+
+    def encode(self, answer: Any) -> tuple[int, bytes]:
+        """Return the status and the body of an answer that is JSON and has no headers of its own."""
+        if isinstance(answer, Encoded):
+            return self.traits.status, answer.body
+        if isinstance(answer, Answered):
+            return answer.status, _encoder.encode(answer.answer)
+        return self.traits.status, _encoder.encode(answer)
+
+    def response(self, answer: Any, call: Call[Any, Any]) -> Response:
+        if isinstance(answer, Text):
+            response = Response(answer.body, self.traits.status, media_type=answer.media_type)
+        elif isinstance(answer, Streamed):
+            response = StreamingResponse(_lines(answer.lines), self.traits.status, media_type="application/x-ndjson")
+        else:
+            status, body = self.encode(answer)
+            headers = answer.headers if isinstance(answer, Answered) else None
+            response = Response(body, status, headers, "application/json")
+        if call.degraded:
+            response.headers.update(DEGRADED)
+        return response
+
+    def _query(self, query_string: bytes) -> Any:
+        if not query_string:
+            return self._no_query
+        texts: dict[str, str] = {}
+        for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
+            if name in texts:
+                raise Invalid(
+                    "wrong_length",
+                    f"The query parameter {name} is given more than once.",
+                    field=name,
+                    rule="at most once",
+                )
+            texts[name] = value
+        return decode_texts(texts, self.query_type)
+
+    async def _body(self, request: Request, call: Call[Any, Any]) -> bytes:
+        if not self.need_json(call):
+            return b"{}"
+        body = bytearray()
+        # The hot lane may have waited for a part of the body already.
+        due = request.scope.get("state", {}).get(BODY_DUE)
+        try:
+            async with asyncio.timeout_at(asyncio.get_running_loop().time() + BODY_TIMEOUT_S if due is None else due):
                 async for chunk in request.stream():
                     body += chunk
-                    if len(body) > self.body_bytes:
+                    if len(body) > self.traits.body_bytes:
                         raise TooLarge(
                             "body_too_large",
-                            f"The body is over {self.body_bytes} bytes. Send less at a time.",
-                            rule=f"<= {self.body_bytes} bytes",
+                            f"The body is larger than {self.traits.body_bytes} bytes. Split the request.",
+                            rule=f"<= {self.traits.body_bytes} bytes",
                         )
         except TimeoutError:
             raise Slow("body_timeout", f"The body did not arrive within {BODY_TIMEOUT_S} s.") from None
         except ClientDisconnect:
-            raise Malformed("invalid_json", "The body ended early.") from None
+            raise Malformed("invalid_json", "The client disconnected before the body was complete.") from None
         return bytes(body)
-
-
-def _is_event_source(request: Request) -> bool:
-    return "text/event-stream" in request.headers.get("accept", "")
 
 
 def _decodes(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> bool:
@@ -267,19 +390,6 @@ def _decodes(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> bool:
     except msgspec.ValidationError:
         return False
     return True
-
-
-def _token(request: HTTPConnection) -> str | None:
-    for protocol in request.scope.get("subprotocols", ()):
-        if protocol.startswith(KEY_PROTOCOL):
-            return str(protocol.removeprefix(KEY_PROTOCOL))
-    authorization = request.headers.get("authorization")
-    if authorization is None:
-        return request.headers.get("x-api-key")
-    scheme, _, token = authorization.partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
-        raise Unauthenticated("key_unknown", "Send the key as 'Authorization: Bearer KEY'.", field="Authorization")
-    return token.strip()
 
 
 async def _lines(values: AsyncIterator[Any]) -> AsyncIterator[bytes]:

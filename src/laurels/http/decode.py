@@ -1,4 +1,4 @@
-"""From bytes and texts to typed values; every way in which that can fail has its own code."""
+"""Decoding of bodies, query parameters and cursors into typed values. Each kind of failure has an error code."""
 
 import base64
 import binascii
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `(?P<kind>key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _NAMED = re.compile(r"field `([^`]*)`")
-# More digits than microseconds have. The decoder would round them, which may be the next day.
+# Fractions finer than microseconds. The decoder would round them, possibly into the next day.
 _LONG_FRACTION = re.compile(rb"(\.\d{6})\d+")
 
-# The beginning of msgspec's message → our code. A test drives each of them.
+# Start of msgspec's message → error code. A test covers each of them.
 _CODES = (
     ("Object missing required field", "missing_field"),
     ("Object contains unknown field", "unknown_field"),
@@ -43,7 +43,11 @@ _CODES = (
 
 
 def decode_body(body: bytes, decoder: "msgspec.json.Decoder[T]", noun: str = "body") -> T:
-    """A typed value from JSON bytes. `Malformed` if it is no JSON object, `Invalid` if a value breaks a rule."""
+    """Decode JSON bytes into a typed value.
+
+    Raises `Malformed` if the bytes are not a JSON object and `Invalid` if a value breaks a rule. `noun` names the bytes
+    in error messages.
+    """
     if not body:
         raise Malformed("invalid_json", f"The {noun} is empty. Send a JSON object.", rule="JSON in UTF-8")
     try:
@@ -51,13 +55,15 @@ def decode_body(body: bytes, decoder: "msgspec.json.Decoder[T]", noun: str = "bo
     except msgspec.ValidationError as error:
         raise _from_msgspec(error, decoder.type, noun=noun) from None
     except RecursionError:
-        raise Malformed("too_deep", "The body nests too deeply.", rule="nested at most a few hundred deep") from None
+        raise Malformed(
+            "too_deep", "The body is nested too deeply.", rule="at most a few hundred levels deep"
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _from_bad_json(body, error) from None
 
 
 def decode_texts(texts: dict[str, str], kind: type[T]) -> T:
-    """A typed value from the texts of a query."""
+    """Convert query parameters to a typed value; raises `Invalid`."""
     try:
         return msgspec.convert(texts, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -65,7 +71,7 @@ def decode_texts(texts: dict[str, str], kind: type[T]) -> T:
 
 
 def decode_value(value: Any, kind: Any, name: str) -> Any:
-    """One text that must be of a kind, such as a user id in a path."""
+    """Convert a single value, such as a user id in a path, to a type; raises `Invalid`."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -73,13 +79,13 @@ def decode_value(value: Any, kind: Any, name: str) -> Any:
 
 
 def encode_cursor(number: int, name: str | None = None) -> str:
-    """Where a page ended: a number, and a name where that is not enough."""
+    """Encode the end of a page as a cursor: a number, and a name if the number alone is not unique."""
     text = str(number) if name is None else f"{number}.{name}"
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str | None) -> int | None:
-    """The number that `encode_cursor` hid."""
+    """Return the number in a cursor made by `encode_cursor`."""
     position = decode_named_cursor(cursor)
     if position is None:
         return None
@@ -89,7 +95,7 @@ def decode_cursor(cursor: str | None) -> int | None:
 
 
 def decode_named_cursor(cursor: str | None) -> tuple[int, str] | None:
-    """The number and the name that `encode_cursor` hid."""
+    """Return the number and the name in a cursor made by `encode_cursor`."""
     if cursor is None:
         return None
     try:
@@ -104,7 +110,7 @@ def decode_named_cursor(cursor: str | None) -> tuple[int, str] | None:
 
 
 def decode_triple_cursor(cursor: str | None) -> tuple[int, int, str] | None:
-    """Two numbers and a name."""
+    """Return the two numbers and the name in a cursor."""
     position = decode_named_cursor(cursor)
     if position is None:
         return None
@@ -122,9 +128,9 @@ def decode_pair_cursor(cursor: str | None) -> tuple[int, int] | None:
 def bad_cursor() -> Invalid:
     return Invalid(
         "invalid_cursor",
-        "Take the cursor from `nextCursor` of the page before.",
+        "The cursor is not valid. Send the `nextCursor` of the previous page.",
         field="cursor",
-        rule="as given out",
+        rule="a nextCursor value",
     )
 
 
@@ -144,7 +150,7 @@ def _from_msgspec(error: msgspec.ValidationError, kind: Any, name: str = "", *, 
 
 
 def _truncated(body: bytes, kind: Any) -> bytes:
-    """The same body with the timestamps of its own fields cut off after the microseconds."""
+    """Return the body with the timestamps in its top-level fields cut off after the microseconds."""
     moments = _moments(kind)
     if not moments:
         return body
@@ -159,7 +165,7 @@ def _truncated(body: bytes, kind: Any) -> bytes:
 
 @lru_cache(maxsize=256)
 def _moments(kind: Any) -> frozenset[str]:
-    """The fields of a type that are timestamps."""
+    """Return the names of the fields of a type that can hold timestamps."""
     info = msgspec.inspect.type_info(kind)
     fields = info.fields if isinstance(info, msgspec.inspect.StructType) else ()
     return frozenset(field.encode_name for field in fields if _may_be_moment(field.type))
@@ -177,9 +183,12 @@ def _may_be_moment(info: msgspec.inspect.Type) -> bool:
 
 
 def _from_bad_json(body: bytes, error: Exception) -> LaurelsError:
-    """NaN and Infinity are not JSON, but it is clear what was meant: then say which number is at fault."""
+    """Return the error for a body that is not JSON.
+
+    NaN and Infinity are not JSON, but the intent is clear: the error then names the field.
+    """
     try:
-        # A second reading is worth the time only while it is short.
+        # Parsing again is affordable only for small bodies.
         found = _find_constant(json.loads(body, parse_constant=_NotFinite)) if len(body) <= BODY_BYTES else None
     except (ValueError, RecursionError):
         found = None
@@ -188,7 +197,7 @@ def _from_bad_json(body: bytes, error: Exception) -> LaurelsError:
     path, constant = found
     return Invalid(
         "not_finite",
-        f"{constant.name} is not a number that JSON or a score can have.",
+        f"{constant.name} is not a valid number. Send a finite number.",
         field=path.lstrip(".") or None,
         rule="a finite number",
     )

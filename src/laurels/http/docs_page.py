@@ -1,4 +1,4 @@
-"""The documentation page, rendered once from the OpenAPI document. No script, no request to anywhere else."""
+"""The documentation page, rendered once from the OpenAPI document. It has no scripts and no external resources."""
 
 import html
 from importlib.resources import files
@@ -29,7 +29,7 @@ def render_docs(openapi: bytes) -> str:
 
 def _operation(path: str, method: str, operation: dict[str, Any], document: dict[str, Any]) -> str:
     parts = [f"<p>{_prose(operation['description'])}</p>"] if "description" in operation else []
-    parameters = [p for p in operation["parameters"] if p["in"] != "path"]
+    parameters = operation["parameters"]
     if parameters:
         rows = [(p["name"], _type(p["schema"], document), p["schema"], p["in"]) for p in parameters]
         parts.append("<h4>Parameters</h4>" + _table(rows))
@@ -39,7 +39,7 @@ def _operation(path: str, method: str, operation: dict[str, Any], document: dict
     for status, response in operation["responses"].items():
         if status.startswith("2"):
             (content,) = response["content"].values()
-            parts.append(f"<h4>Answer {status}</h4>" + _fields(content["schema"], document))
+            parts.append(f"<h4>Response {status}</h4>" + _fields(content["schema"], document))
     errors = [status for status in operation["responses"] if not status.startswith("2")]
     parts.append(f'<p class="errors">Errors: {", ".join(errors)}</p>')
     return (
@@ -72,7 +72,7 @@ def _alternatives(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _named_object(schema: dict[str, Any], document: dict[str, Any]) -> str | None:
-    """The name of an object that gets a table of its own."""
+    """Return the name of an object schema that has its own table, or None."""
     reference = schema.get("$ref")
     if reference is None or "properties" not in _resolve(schema, document):
         return None
@@ -140,6 +140,6 @@ def _text(text: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """Escaped text with `code` in it."""
+    """Return escaped text as HTML, with text in backquotes as code."""
     parts = _text(text).split("`")
     return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))

@@ -1,4 +1,4 @@
-"""What callers get about events from Kafka: schemas, trials, dead letters."""
+"""Response bodies about events from Kafka: schemas, trials and dead letters."""
 
 from typing import Annotated, Any
 
@@ -40,7 +40,7 @@ class SchemasAnswer(Answer):
 
 
 class CommonEvent(Answer):
-    """An event once it is read, whatever its schema."""
+    """An event in the common form, which is the same for all schemas."""
 
     event_id: str
     event_type: str
@@ -56,16 +56,16 @@ class CommonEvent(Answer):
 class TrialAnswer(Answer):
     schema_version: str
     event: CommonEvent
-    problem: Annotated[Problem | None, Meta(description="Why it would not be counted, if it would not.")]
+    problem: Annotated[Problem | None, Meta(description="Why the event would not be counted. null: it would be.")]
 
 
 class DeadLetterEntry(Answer):
     id: str
     code: str
     reason: str
-    field: Annotated[str | None, Meta(description="The field of the event that is at fault.")]
+    field: Annotated[str | None, Meta(description="The field of the event that caused the error.")]
     schema_version: str | None
-    topic: Annotated[str, Meta(description="Where the record lay; with `partition` and `offset`.")]
+    topic: Annotated[str, Meta(description="The topic of the record; see also `partition` and `offset`.")]
     partition: int
     offset: int
     timestamp: Instant
@@ -87,7 +87,7 @@ class DeadLetterAnswer(DeadLetterEntry, kw_only=True):
 
 class ReplayResult(Answer):
     id: str
-    status: Annotated[str, Meta(description="accepted, duplicate, or refused with a `problem`.")]
+    status: Annotated[str, Meta(description="`accepted`, `duplicate`, or `refused` with a `problem`.")]
     event_id: str | None = None
     problem: Problem | None = None
 

@@ -1,4 +1,4 @@
-"""Values that travel over HTTP, with their limits, and what all bodies have in common."""
+"""Types of the values in requests and responses, with their limits, and the base classes of all bodies."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ UserId = Annotated[
         min_length=1,
         max_length=limits.USER_ID_CHARS,
         pattern=limits.ID_PATTERN,
-        description="A user id, in any script; no control characters.",
+        description="A user id in any script, without control characters.",
     ),
 ]
 EventId = Annotated[
@@ -22,7 +22,7 @@ EventId = Annotated[
         min_length=1,
         max_length=limits.EVENT_ID_CHARS,
         pattern=limits.ID_PATTERN,
-        description="Makes the event unique on its board: sent again, it is not counted again.",
+        description="Identifies the event on its board. An event that is sent again with the same id is counted once.",
     ),
 ]
 IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=limits.IDEMPOTENCY_KEY_CHARS, pattern=limits.ID_PATTERN)]
@@ -31,22 +31,22 @@ PodId = Annotated[str, Meta(min_length=1, max_length=limits.POD_ID_CHARS, patter
 Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARS, pattern=limits.ID_PATTERN)]
 Score = Annotated[
     int | float,
-    Meta(description="A finite number that a double can hold; integers exactly, so up to 2^53 always."),
+    Meta(description="A finite number that a double can hold. Integers must be exact as a double; all up to 2^53 are."),
 ]
 Timestamp = Annotated[
     datetime,
-    Meta(tz=True, description="RFC 3339 with a zone; at most five minutes ahead of the server's clock."),
+    Meta(tz=True, description="RFC 3339 with a time zone; at most five minutes ahead of the server's clock."),
 ]
-Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339 with a zone.")]
+Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339 with a time zone.")]
 Instant = Annotated[datetime, Meta(tz=True)]
-Capacity = Annotated[int, Meta(ge=1, le=limits.CAPACITY, description="Only the best N are ranked.")]
+Capacity = Annotated[int, Meta(ge=1, le=limits.CAPACITY, description="Rank only the best N users.")]
 WindowName = Annotated[
     str,
     Meta(
         min_length=1,
         max_length=limits.WINDOW_NAME_CHARS,
         pattern=limits.SLUG_PATTERN,
-        description="`all`, `daily`, `weekly`, `monthly`, or a name of your own with a `cron` line.",
+        description="`all`, `daily`, `weekly`, `monthly`, or a custom name with a `cron` expression.",
     ),
 ]
 TimeZone = Annotated[str, Meta(min_length=1, max_length=64, description="An IANA time zone, such as Asia/Seoul.")]
@@ -55,17 +55,21 @@ Cron = Annotated[
     Meta(
         min_length=1,
         max_length=limits.CRON_CHARS,
-        description="When it resets: minute, hour, day of month, month, day of week.",
+        description="When the window resets: minute, hour, day of month, month, day of week.",
     ),
 ]
 GraceSeconds = Annotated[
-    int, Meta(ge=0, le=limits.GRACE_S, description="How long after its end a period takes late scores.")
+    int, Meta(ge=0, le=limits.GRACE_S, description="How long a period accepts late scores after its end, in seconds.")
 ]
 FlushMs = Annotated[
     int,
-    Meta(ge=1, le=limits.FLUSH_MS, description="Buffered: the ranking is fed this often, for very many writes."),
+    Meta(
+        ge=1,
+        le=limits.FLUSH_MS,
+        description="Update the rankings in batches at this interval, in milliseconds; for high write rates.",
+    ),
 ]
-KeepDays = Annotated[int, Meta(ge=1, le=limits.KEEP_DAYS, description="null: for ever.")]
+KeepDays = Annotated[int, Meta(ge=1, le=limits.KEEP_DAYS, description="Retention in days. null: forever.")]
 RewardName = Annotated[str, Meta(min_length=1, max_length=limits.REWARD_NAME_CHARS, pattern=limits.SLUG_PATTERN)]
 WebhookUrl = Annotated[str, Meta(min_length=1, max_length=limits.URL_CHARS, pattern=limits.URL_PATTERN)]
 Region = Annotated[
@@ -74,7 +78,7 @@ Region = Annotated[
         min_length=1,
         max_length=limits.REGION_CHARS,
         pattern=limits.SLUG_PATTERN,
-        description="Where the user is, such as `eu`: ranked as the segment `region:eu`.",
+        description="The region of the user, such as `eu`; ranked as the segment `region:eu`.",
     ),
 ]
 Circle = Annotated[
@@ -83,7 +87,7 @@ Circle = Annotated[
         min_length=1,
         max_length=limits.CIRCLE_CHARS,
         pattern=limits.SLUG_PATTERN,
-        description="A guild, a club, friends: ranked as the segment `circle:ID`.",
+        description="A guild, a club or a group of friends; ranked as the segment `circle:ID`.",
     ),
 ]
 SchemaVersion = Annotated[str, Meta(min_length=1, max_length=limits.SCHEMA_VERSION_CHARS, pattern=limits.SLUG_PATTERN)]
@@ -93,7 +97,7 @@ FieldPath = Annotated[
         min_length=1,
         max_length=limits.PATH_CHARS,
         pattern=limits.PATH_PATTERN,
-        description="Names joined by dots, such as `user.id`.",
+        description="Names separated by dots, such as `user.id`.",
     ),
 ]
 DeadLetterId = Annotated[str, Meta(pattern=limits.LETTER_ID_PATTERN)]
@@ -105,8 +109,8 @@ Metadata = Annotated[
 
 
 class Body(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """What comes in: a field that is not known is an error, not a silence."""
+    """Base of request bodies and query parameters. Unknown fields are errors."""
 
 
 class Answer(Struct, rename="camel", kw_only=True):
-    """What goes out."""
+    """Base of response bodies."""

@@ -1,4 +1,7 @@
-"""Who may make a call. Each address in the route table names one of these; it runs before anything else is read."""
+"""Guards: the permission that a call needs.
+
+Each address in the route table names one guard. It runs before the query and the body are read.
+"""
 
 from typing import Any
 
@@ -13,8 +16,8 @@ def anyone(call: AnyCall) -> None:
 
 
 def known(call: AnyCall) -> None:
-    """With a key or without one, but not with a wrong one."""
-    call.caller  # noqa: B018 - raises if the key is not known
+    """Accept calls with a valid key or without a key; reject an unknown key."""
+    call.caller  # noqa: B018 - raises if the key is unknown
 
 
 def key(call: AnyCall) -> None:

@@ -1,4 +1,4 @@
-"""Live subscriptions over a WebSocket or as server-sent events: the same frames, each in its wrapping."""
+"""Live subscriptions over a WebSocket or as server-sent events. Both carry the same frames."""
 
 import asyncio
 import contextlib
@@ -8,27 +8,27 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from laurels.errors import OUTSIDE, LaurelsError, Unavailable
+from laurels.errors import ERROR_MAPPINGS, LaurelsError, Unavailable
 from laurels.http.live_answers import ProblemFrame
 from laurels.http.live_frames import HEARTBEAT, EncodedFrame, encode_frame, event_of
 from laurels.http.problems import problem_of
 from laurels.http.protocol import SocketLink, text_message
 from laurels.service.live import LiveHub, Subscription
 
-# What a browser may offer: it can't send headers of its own with a WebSocket.
+# Subprotocols. A browser can't send headers with a WebSocket, so the key travels as a subprotocol.
 PROTOCOL = "laurels.v1"
 KEY_PROTOCOL = "laurels.key."
 
-# A WebSocket that a problem ends is closed with this number and the problem's status.
+# Close code of a WebSocket that ends with an error: this number plus the HTTP status.
 CLOSE = 4000
-# The server stops, and another one, or the same, will be there in a moment.
+# Close code when the server stops: clients can reconnect soon, to this server or another one.
 CLOSE_RESTART = 1012
 
 _BEAT = EncodedFrame(text_message(HEARTBEAT), event_of("heartbeat", HEARTBEAT))
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    # Proxies such as nginx would keep frames back.
+    # Otherwise proxies such as nginx buffer the frames.
     (b"x-accel-buffering", b"no"),
 ]
 RETRY = b"retry: 1000\n\n"
@@ -36,19 +36,19 @@ GOODBYE_S = 5.0
 
 
 class Live:
-    """An answer that goes on: frames for as long as both sides are there."""
+    """A response that sends frames until the subscription ends or the subscriber leaves."""
 
     def __init__(self, hub: LiveHub, subscription: Subscription) -> None:
         self._hub = hub
         self._subscription = subscription
 
     async def run(self, receive: Receive, send: Callable[[EncodedFrame], Awaitable[None]]) -> LaurelsError | None:
-        """Send frames until it is over; gives the reason, None: the other side has left."""
+        """Send frames; return the error that ends the subscription, or None once the subscriber has left."""
         subscription = self._subscription
         leaving = asyncio.create_task(_until_gone(receive), name="wait for a subscriber to leave")
         leaving.add_done_callback(lambda _: subscription.wake())
         try:
-            # Whoever is cut off while something is sent is gone.
+            # Sending fails if the connection is cut: then the subscriber has left.
             with contextlib.suppress(OSError):
                 while not leaving.done():
                     for frame in subscription.take():
@@ -66,7 +66,7 @@ class Live:
 
     @contextlib.asynccontextmanager
     async def goodbye(self) -> AsyncIterator[None]:
-        """The last words: who does not take them either is cut off."""
+        """Limit the time to send the last message, and disconnect a subscriber that does not read it."""
         try:
             async with asyncio.timeout(GOODBYE_S):
                 yield
@@ -79,7 +79,7 @@ class Live:
         self._subscription.sending_since = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As the response to an HTTP request: a stream of events."""
+        """Send the frames as server-sent events, in response to an HTTP request."""
 
         async def send_body(body: bytes, *, more: bool = True) -> None:
             await send({"type": "http.response.body", "body": body, "more_body": more})
@@ -102,8 +102,9 @@ class Live:
 
 
 class Interrupted:
-    """What an EventSource gets when a stream can't begin now: a browser comes back after a stream that ended, and never
-    after an answer other than 200.
+    """The response to an EventSource when a stream can't start now: a 200 with a `problem` event.
+
+    A browser reconnects after a stream has ended, but never after a status other than 200.
     """
 
     def __init__(self, error: LaurelsError) -> None:
@@ -116,7 +117,10 @@ class Interrupted:
 
 
 async def serve_socket(scope: Scope, receive: Receive, send: Send, open_live: Callable[[], Awaitable[Live]]) -> None:
-    """Serve a WebSocket. Why it ends is said in a frame and in the close code, for browsers show nothing else."""
+    """Serve a WebSocket.
+
+    A frame and the close code state the reason for its end, because browsers show nothing else.
+    """
     await receive()
     await send({"type": "websocket.accept", "subprotocol": PROTOCOL if PROTOCOL in scope["subprotocols"] else None})
 
@@ -146,10 +150,10 @@ def _problem(error: LaurelsError) -> ProblemFrame:
 
 
 def _status(error: LaurelsError) -> int:
-    return OUTSIDE[type(error)].http_status
+    return ERROR_MAPPINGS[type(error)].http_status
 
 
 async def _until_gone(receive: Receive) -> None:
-    """What subscribers say is not listened to, until they leave."""
+    """Wait until the subscriber disconnects, and ignore its messages."""
     while not (await receive())["type"].endswith(".disconnect"):
         pass

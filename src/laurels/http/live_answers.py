@@ -1,4 +1,4 @@
-"""The frames that those who look at a board are sent."""
+"""The frames of live updates."""
 
 from typing import Annotated, Literal
 
@@ -8,14 +8,12 @@ from laurels.core.board import Status
 from laurels.http.answers import Entry, Problem
 from laurels.http.fields import Answer, Instant
 
-ViewName = Annotated[
-    Literal["top", "around"], Meta(description="Each view of a subscription has a sequence of its own.")
-]
-FrameId = Annotated[str, Meta(description="Names the frame: a subscription that comes back goes on after it.")]
+ViewName = Annotated[Literal["top", "around"], Meta(description="Each view of a subscription has its own sequence.")]
+FrameId = Annotated[str, Meta(description="Identifies the frame. Send it as `after` to resume when reconnecting.")]
 
 
 class LiveBoard(Answer):
-    """What is shown of a board beside its ranks. It takes scores from `startTime` until `endTime`; null: always."""
+    """A board and its period. The period accepts scores from `startTime` until `endTime`; null: no limit."""
 
     name: str
     status: Status
@@ -37,21 +35,21 @@ class _Whole(Answer, kw_only=True):
 
 
 class SnapshotFrame(_Whole, kw_only=True, tag_field="type", tag="snapshot"):
-    """All there is to see. It replaces whatever was there."""
+    """The whole view. It replaces the previous content."""
 
 
 class ResetFrame(_Whole, kw_only=True, tag_field="type", tag="reset"):
-    """The same, for another period is shown from now on."""
+    """The whole view of another period. It replaces the previous content."""
 
     previous_period: str
 
 
 class LiveRow(Entry, kw_only=True):
-    position: Annotated[int, Meta(description="The place in the list that this is now, from 0.")]
+    position: Annotated[int, Meta(description="The new position of this row in the list, starting at 0.")]
 
 
 class ChangesFrame(Answer, tag_field="type", tag="changes"):
-    """What is different from the frame before: put each row at its position, then cut the list to its length."""
+    """The changes since the previous frame. Put each row at its position, then cut the list to `length`."""
 
     view: ViewName
     id: FrameId
@@ -64,11 +62,11 @@ class ChangesFrame(Answer, tag_field="type", tag="changes"):
 
 
 class HeartbeatFrame(Answer, tag_field="type", tag="heartbeat"):
-    """Nothing has changed, and the connection lives."""
+    """A sign that the connection is alive. Nothing has changed."""
 
 
 class ProblemFrame(Answer, tag_field="type", tag="problem"):
-    """Why the subscription ends."""
+    """The error that ends the subscription."""
 
     problem: Problem
 

@@ -1,4 +1,4 @@
-"""What is sent to those who look at a board: each frame is made and encoded once, for all of them."""
+"""Encoding of live frames. Each frame is built and encoded once for all subscribers."""
 
 from typing import Any
 
@@ -18,13 +18,13 @@ from laurels.http.live_answers import (
     ViewName,
 )
 from laurels.http.protocol import text_message
-from laurels.service.live import Change, Facts, Frame, Kind, LookAround
+from laurels.service.live import AroundSpec, Facts, Frame, FrameKind, PositionChange
 
 HEARTBEAT = msgspec.json.encode(HeartbeatFrame())
 
 
 class EncodedFrame(msgspec.Struct):
-    """A frame as it goes over a WebSocket, and as an event of a stream, both to the last byte."""
+    """A frame as the bytes of a WebSocket message and of a server-sent event."""
 
     message: bytes
     event: bytes
@@ -43,11 +43,11 @@ def event_of(kind: str, body: bytes) -> bytes:
 
 
 def show_frame(frame: Frame) -> SnapshotFrame | ResetFrame | ChangesFrame:
-    view: ViewName = "around" if isinstance(frame.look, LookAround) else "top"
+    view: ViewName = "around" if isinstance(frame.spec, AroundSpec) else "top"
     name = f"{frame.view_id}-{frame.sequence}"
-    segment = frame.look.selection.segment or GLOBAL
+    segment = frame.spec.selection.segment or GLOBAL
     degraded: bool | UnsetType = frame.degraded or UNSET
-    if frame.kind is Kind.CHANGES:
+    if frame.kind is FrameKind.CHANGES:
         return ChangesFrame(
             view=view,
             id=name,
@@ -58,7 +58,7 @@ def show_frame(frame: Frame) -> SnapshotFrame | ResetFrame | ChangesFrame:
             board=UNSET if frame.facts is None else _board(frame.facts, segment),
             degraded=degraded,
         )
-    assert frame.facts is not None, "all there is to see has the facts"
+    assert frame.facts is not None, "a snapshot or reset has facts"
     whole: dict[str, Any] = {
         "view": view,
         "id": name,
@@ -68,13 +68,13 @@ def show_frame(frame: Frame) -> SnapshotFrame | ResetFrame | ChangesFrame:
         "total_users": frame.total,
         "degraded": degraded,
     }
-    if frame.kind is Kind.SNAPSHOT:
+    if frame.kind is FrameKind.SNAPSHOT:
         return SnapshotFrame(**whole)
-    assert frame.previous_period is not None, "a reset leads from one period to another"
+    assert frame.previous_period is not None, "a reset has a previous period"
     return ResetFrame(**whole, previous_period=frame.previous_period)
 
 
-def _row(change: Change) -> LiveRow:
+def _row(change: PositionChange) -> LiveRow:
     return LiveRow(**msgspec.structs.asdict(show_entry(*change.shown)), position=change.position)
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from laurels import __version__
 from laurels.core import limits
-from laurels.errors import OUTSIDE, Malformed
+from laurels.errors import ERROR_MAPPINGS, Malformed
 from laurels.http import guards
 from laurels.http.answers import Problem
 from laurels.http.call import Endpoint, Streamed, Text
@@ -20,7 +20,7 @@ from laurels.http.problems import MEDIA_TYPE
 from laurels.http.requests import ScoreItem
 
 if TYPE_CHECKING:
-    from laurels.http.routes import Address
+    from laurels.http.routes import Route
 
 REF = "#/components/schemas/{name}"
 PATH_PARTS: dict[str, Any] = {
@@ -35,25 +35,19 @@ PATH_PARTS: dict[str, Any] = {
     "schemaVersion": SchemaVersion,
     "letterId": DeadLetterId,
 }
-TAKE_IDEMPOTENCY_KEY = {
-    "put_score", "post_scores", "post_short_score", "delete_user", "post_board", "post_key", "put_hidden",
-    "put_hidden_on_board", "delete_hidden", "delete_hidden_on_board", "post_void", "post_refreeze", "delete_person",
-}  # fmt: skip
-MAY_GO_ON = {"post_void", "post_restore", "post_refreeze"}
-MAY_SPOOL = {"put_score", "post_scores", "post_short_score"}
-_TITLES = {outside.http_status: outside.title for outside in OUTSIDE.values()}
+_TITLES = {outside.http_status: outside.title for outside in ERROR_MAPPINGS.values()}
 
 
-def build_openapi(addresses: Sequence["Address"]) -> bytes:
-    endpoints = [address.endpoint for address in addresses]
+def build_openapi(routes: Sequence["Route"]) -> bytes:
+    endpoints = [route.endpoint for route in routes]
     types = _types(endpoints)
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     by_type = dict(zip(map(str, types), schemas, strict=True))
-    # The items of a batch are read one by one, so the type of the list does not tell theirs.
+    # The items of a batch are decoded one by one, so the type of the list does not name their type.
     components["ScoreBatch"]["properties"]["scores"]["items"] = {"$ref": REF.format(name="ScoreItem")}
     paths: dict[str, dict[str, Any]] = {}
-    for address in addresses:
-        paths.setdefault(address.path, {})[address.method.lower()] = _operation(address, by_type, components)
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type, components)
     return _plain_patterns(
         {
             "openapi": "3.1.0",
@@ -61,7 +55,7 @@ def build_openapi(addresses: Sequence["Address"]) -> bytes:
                 "title": "Laurels",
                 "version": __version__,
                 "description": "A real-time leaderboard service. Errors are `application/problem+json` (RFC 9457) "
-                "with a stable `code`. Keys travel as `Authorization: Bearer KEY` or `X-API-Key: KEY`.",
+                "with a stable `code`. Send the key as `Authorization: Bearer KEY` or `X-API-Key: KEY`.",
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
             "paths": paths,
@@ -72,14 +66,14 @@ def build_openapi(addresses: Sequence["Address"]) -> bytes:
                     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
                 },
             },
-            # No key at all is fine where a board is public.
+            # Public boards need no key.
             "security": [{"bearer": []}, {"key": []}, {}],
         }
     )
 
 
 def _plain_patterns(document: dict[str, Any]) -> bytes:
-    """In JSON Schema `$` is the end and nothing else, and not every reader knows look-aheads."""
+    """Encode the document with plain `$` anchors, because not every JSON Schema reader supports lookaheads."""
     return msgspec.json.encode(document).replace(msgspec.json.encode(limits.END)[1:-1], b"$")
 
 
@@ -92,18 +86,18 @@ def _types(endpoints: Iterable[Endpoint]) -> list[Any]:
     return list(unique.values())
 
 
-def _operation(address: "Address", by_type: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    called = address.endpoint
+def _operation(route: "Route", by_type: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    called = route.endpoint
     operation: dict[str, Any] = {
         "operationId": called.handler.__name__,
-        "tags": [address.tag],
+        "tags": [route.tag],
         "summary": called.summary,
-        "parameters": _path_parameters(address.path, by_type) + _query_parameters(called, by_type, components),
-        "responses": _responses(address, by_type),
+        "parameters": _path_parameters(route.path, by_type) + _query_parameters(called, by_type, components),
+        "responses": _responses(route, by_type),
     }
     if called.description:
         operation["description"] = called.description
-    if called.handler.__name__ in TAKE_IDEMPOTENCY_KEY:
+    if called.traits.idempotency_key:
         operation["parameters"].append(_idempotency_key())
     if called.body_type is not None:
         schema = by_type[str(called.body_type)]
@@ -127,7 +121,7 @@ def _query_parameters(called: Endpoint, by_type: dict[str, Any], components: dic
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A query parameter that is not given is absent, not null."""
+    """Return a schema without null, because an optional query parameter is absent, never null."""
     choices = [each for each in schema.get("anyOf", []) if each != {"type": "null"}]
     if not choices:
         return schema
@@ -139,13 +133,13 @@ def _idempotency_key() -> dict[str, Any]:
         "name": "Idempotency-Key",
         "in": "header",
         "required": False,
-        "description": "The same call with the same key takes effect once.",
+        "description": "Makes a retry safe: the same call with the same key takes effect once.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
     }
 
 
-def _responses(address: "Address", by_type: dict[str, Any]) -> dict[str, Any]:
-    called = address.endpoint
+def _responses(route: "Route", by_type: dict[str, Any]) -> dict[str, Any]:
+    called = route.endpoint
     if called.answer_type is Streamed:
         content = {"application/x-ndjson": {"schema": {"type": "string"}}}
     elif called.answer_type is Live:
@@ -154,46 +148,42 @@ def _responses(address: "Address", by_type: dict[str, Any]) -> dict[str, Any]:
         content = {"text/plain": {"schema": {"type": "string"}}}
     else:
         content = {"application/json": {"schema": by_type[str(called.answer_type)]}}
-    if called.handler.__name__ == "get_live":
-        return {"101": {"description": "Frames follow"}} | _problems(address)
-    responses: dict[str, Any] = {str(called.status): {"description": "Done", "content": content}}
-    if called.handler.__name__ in MAY_SPOOL:
-        responses["202"] = {"description": "Kept on this server's disk until the ledger is back", "content": content}
-    if called.handler.__name__ in MAY_GO_ON:
-        responses["202"] = {"description": "Begun; it goes on", "content": content}
-    responses |= _problems(address)
-    if address.path == "/readyz":
+    if called.traits.websocket:
+        return {"101": {"description": "Frames follow"}} | _problems(route)
+    responses: dict[str, Any] = {str(called.traits.status): {"description": "Done", "content": content}}
+    if called.traits.may_spool:
+        responses["202"] = {
+            "description": "Stored on the server's disk until the ledger is reachable",
+            "content": content,
+        }
+    if called.traits.may_continue:
+        responses["202"] = {"description": "Started; the work continues", "content": content}
+    responses |= _problems(route)
+    if called.traits.answers_503:
         responses["503"]["content"]["application/json"] = content["application/json"]
     return responses
 
 
-def _problems(address: "Address") -> dict[str, Any]:
+def _problems(route: "Route") -> dict[str, Any]:
     return {
         str(status): {"description": _TITLES[status], "content": {MEDIA_TYPE: {"schema": REF_PROBLEM}}}
-        for status in _error_statuses(address)
+        for status in _error_statuses(route)
     }
 
 
 REF_PROBLEM = {"$ref": REF.format(name="Problem")}
 
 
-def _error_statuses(address: "Address") -> list[int]:
-    if address.endpoint.guard is guards.anyone:
+def _error_statuses(route: "Route") -> list[int]:
+    if route.endpoint.guard is guards.anyone:
         return [422, 503]
     statuses = {401, 422, 503}
-    if "{" in address.path:
-        statuses |= {OUTSIDE[Malformed].http_status, 403, 404}
-    if address.path.startswith("/api/v1"):
+    if "{" in route.path:
+        statuses |= {ERROR_MAPPINGS[Malformed].http_status, 403, 404}
+    if route.path.startswith("/api/v1"):
         statuses |= {403, 404}
-    if address.endpoint.body_type is not None:
+    if route.endpoint.body_type is not None:
         statuses |= {400, 408, 413, 415}
-    if address.method != "GET" and address.endpoint.guard is not guards.board_reader:
+    if route.method != "GET" and route.endpoint.guard is not guards.board_reader:
         statuses |= {403, 404, 409, 429}
-    if address.path == "/api/v1/verify" or address.endpoint.answer_type is Live:
-        statuses |= {429}
-    if address.path.endswith("/live"):
-        statuses |= {426}
-    if "/dead-letters" in address.path or address.path.startswith("/api/v1/spool"):
-        # A server without Kafka, or without a spool.
-        statuses |= {409}
-    return sorted(statuses)
+    return sorted(statuses | {*route.endpoint.traits.errors})

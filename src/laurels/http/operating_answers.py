@@ -1,4 +1,4 @@
-"""What those get who run the server: health, jobs, the spool, checks and rebuilds."""
+"""Response bodies for operators: health, jobs, the spool, verification and rebuilds."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,10 +14,12 @@ class HealthAnswer(Answer):
 class ReadyAnswer(Answer):
     status: Annotated[
         Literal["ready", "degraded", "not_ready"],
-        Meta(description="degraded: ledger or index is away, and the other one answers what it can."),
+        Meta(description="degraded: one dependency is unreachable, and the server answers what it can without it."),
     ]
-    dependencies: Annotated[dict[str, str], Meta(description="'ok', or why not, for each.")]
-    ledger_id: Annotated[str | None, Meta(description="The same on all servers of one ledger. null: not open yet.")]
+    dependencies: Annotated[dict[str, str], Meta(description="`ok` or the reason why not, for each dependency.")]
+    ledger_id: Annotated[
+        str | None, Meta(description="The same on all servers that share a ledger. null: not open yet.")
+    ]
 
 
 class JobAnswer(Answer):
@@ -26,8 +28,8 @@ class JobAnswer(Answer):
     runs: int
     started_at: Instant
     finished_at: Instant | None
-    result: Annotated[dict[str, Any] | None, Meta(description="What the last run did.")]
-    error: Annotated[str | None, Meta(description="Why the last run failed.")]
+    result: Annotated[dict[str, Any] | None, Meta(description="The result of the last run.")]
+    error: Annotated[str | None, Meta(description="The reason why the last run failed.")]
 
 
 class JobsAnswer(Answer):
@@ -35,7 +37,7 @@ class JobsAnswer(Answer):
 
 
 class SpooledEvent(Answer):
-    """An event that could not be replayed, and why. What is null can't be read any more."""
+    """An event that could not be replayed, and the reason. Fields that are no longer known are null."""
 
     uuid: str | None = field(name="UUID")
     user_id: str | None
@@ -48,16 +50,18 @@ class SpooledEvent(Answer):
 
 
 class SpoolAnswer(Answer):
-    waiting: Annotated[int, Meta(description="Events that wait on this server's disk for the ledger.")]
-    put_aside: Annotated[list[SpooledEvent], Meta(description="Events that could not be replayed.")]
+    waiting: Annotated[int, Meta(description="The number of events that wait on this server's disk for the ledger.")]
+    put_aside: Annotated[
+        list[SpooledEvent], Meta(description="Events that were set aside because they could not be replayed.")
+    ]
 
 
 class SpoolReplayAnswer(Answer):
-    replaying: Annotated[int, Meta(description="Events that were put aside, and are tried again now.")]
+    replaying: Annotated[int, Meta(description="The number of events that were set aside and are now retried.")]
 
 
 class VerifyLine(Answer, omit_defaults=True):
-    """One line of the stream: a difference, or how far it is; the last line has `done`."""
+    """One line of the stream: a difference or the progress. The last line has `done`."""
 
     board: str | None = None
     period: str | None = None
@@ -72,14 +76,15 @@ class VerifyLine(Answer, omit_defaults=True):
 
 
 class RebuildLine(Answer, omit_defaults=True):
-    """One line of the stream: a ranking that was built anew, or how far it is; the last line has `done`."""
+    """One line of the stream: a rebuilt ranking or the progress. The last line has `done`."""
 
     board: str | None = None
     period: str | None = None
     differed: Annotated[
-        int | None, Meta(description="Users that the ranking before had wrong. Absent: none was there.")
+        int | None,
+        Meta(description="The number of users whose old entries were wrong. Absent: there was no old ranking."),
     ] = None
-    users: Annotated[list[str] | None, Meta(description="The first of those users.")] = None
+    users: Annotated[list[str] | None, Meta(description="The first of these users.")] = None
     rebuilt_rows: int | None = None
     total_rows: int | None = None
     differences: int | None = None

@@ -1,4 +1,4 @@
-"""What callers get about people, and about what was done to their scores."""
+"""Response bodies about profiles and moderation actions."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -17,12 +17,14 @@ class ProfileAnswer(Answer):
 
 
 class HiddenOn(Answer):
-    uuid: Annotated[str | None, Meta(description="null: on all boards of the pod.")] = field(name="UUID")
+    uuid: Annotated[str | None, Meta(description="null: all boards of the pod.")] = field(name="UUID")
     shadow: bool
 
 
 class PersonEntry(ProfileAnswer, kw_only=True):
-    hidden: Annotated[list[HiddenOn] | UnsetType, Meta(description="Not for client keys.")] = UNSET
+    hidden: Annotated[
+        list[HiddenOn] | UnsetType, Meta(description="Where the user is hidden. Omitted for client keys.")
+    ] = UNSET
 
 
 class PeopleAnswer(Answer):
@@ -40,13 +42,13 @@ class ActAnswer(Answer):
     pod_id: str
     uuid: Annotated[str | None, Meta(description="null: all boards of the pod.")] = field(name="UUID")
     user_id: str | None
-    key_id: Annotated[str, Meta(description="Whose key it was done with.")]
+    key_id: Annotated[str, Meta(description="The id of the key that was used.")]
     at: Instant
     reason: str | None
     detail: dict[str, Any] | None
-    events: Annotated[int, Meta(description="How many events it voided, or restored, so far.")]
-    done_at: Annotated[datetime | None, Meta(description="null: it is going on.")]
-    undone_by: Annotated[str | None, Meta(description="The act that took it back.")]
+    events: Annotated[int, Meta(description="The number of events voided or restored so far.")]
+    done_at: Annotated[datetime | None, Meta(description="null: still running.")]
+    undone_by: Annotated[str | None, Meta(description="The act that reverted this one.")]
 
 
 class ActsAnswer(Answer):
@@ -58,4 +60,4 @@ class RemovedAnswer(Answer):
     uuid: str = field(name="UUID")
     user_id: str
     removed: bool
-    act_id: Annotated[str, Meta(description="Restore it to take the removal back.")]
+    act_id: Annotated[str, Meta(description="Restore this act to revert the removal.")]

@@ -1,16 +1,25 @@
-"""Errors as they leave: one shape, `application/problem+json` (RFC 9457)."""
+"""Error responses. All errors have one shape: `application/problem+json` (RFC 9457)."""
 
 import msgspec
 from starlette.responses import Response
 
-from laurels.errors import OUTSIDE, LaurelsError, TooMany, Unauthenticated, Unavailable, UpgradeRequired, WrongMethod
+from laurels.errors import (
+    ERROR_MAPPINGS,
+    InternalError,
+    LaurelsError,
+    TooMany,
+    Unauthenticated,
+    Unavailable,
+    UpgradeRequired,
+    WrongMethod,
+)
 from laurels.http.answers import Problem
 
 MEDIA_TYPE = "application/problem+json"
 
 
 def problem_of(error: LaurelsError) -> Problem:
-    outside = OUTSIDE[type(error)]
+    outside = ERROR_MAPPINGS[type(error)]
     return Problem(
         type="about:blank",
         title=outside.title,
@@ -35,3 +44,7 @@ def problem_response(error: LaurelsError) -> Response:
     if isinstance(error, WrongMethod):
         headers["Allow"] = ", ".join(error.allowed)
     return Response(msgspec.json.encode(problem), problem.status, headers, MEDIA_TYPE)
+
+
+def internal_error() -> InternalError:
+    return InternalError("internal", "Internal error. The server's log has the details.")

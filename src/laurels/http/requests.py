@@ -1,4 +1,4 @@
-"""What callers send: bodies, and what stands behind the question mark. OpenAPI is made from these types, too."""
+"""Request bodies and query parameters. The OpenAPI document is built from these types."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from laurels.core import limits
 from laurels.core.board import DEFAULT_GRACE_S, RankStyle, Status
 from laurels.core.order import Order, Ties
-from laurels.core.people import Kind
+from laurels.core.people import SegmentKind
 from laurels.core.schemas import SchemaState, ScoreType, TimestampFormat
 from laurels.core.scores import Rule
 from laurels.core.windows import Day
@@ -53,14 +53,14 @@ class ScoreItem(ScoreUpdate, kw_only=True):
     stamped: Annotated[
         bool,
         Meta(
-            description="Of an exported event: its timestamp was given by a server, so a repetition that has none is "
-            "the same event."
+            description="For importing exported events: a server set the timestamp, so a repetition without one "
+            "is the same event."
         ),
     ] = False
 
 
 class ScoreBatch(Body):
-    # Items are read one by one, so that a bad one does not spoil the rest.
+    # Items are decoded one by one, so that an invalid item does not reject the others.
     scores: Annotated[
         list[Raw],
         Meta(
@@ -86,33 +86,42 @@ class PodRequest(Body):
 
 
 class KeyRequest(Body):
-    role: Annotated[Literal["server", "client"], Meta(description="server: writes and reads; client: reads.")]
+    role: Annotated[Literal["server", "client"], Meta(description="server: read and write; client: read.")]
     label: Name | None = None
     key_id: (
         Annotated[
             str,
-            Meta(pattern=limits.KEY_ID_PATTERN, description="Of a key that another Laurels made; with its `digest`."),
+            Meta(
+                pattern=limits.KEY_ID_PATTERN,
+                description="Import a key of another Laurels installation. Requires `digest`.",
+            ),
         ]
         | None
     ) = None
     digest: (
         Annotated[
-            str, Meta(pattern=limits.DIGEST_PATTERN, description="Its SHA-256 in hex; see `digests` in the list.")
+            str,
+            Meta(
+                pattern=limits.DIGEST_PATTERN,
+                description="SHA-256 of the imported key in hex; see `digests` of the key list.",
+            ),
         ]
         | None
     ) = None
 
 
 class KeysQuery(Body):
-    digests: Annotated[bool, Meta(description="With the SHA-256 of each, to bring them to another Laurels.")] = False
+    digests: Annotated[
+        bool, Meta(description="Include the SHA-256 of each key, to import it into another Laurels installation.")
+    ] = False
 
 
 class WindowBody(Body, omit_defaults=True):
-    """A window with more than its name. In answers, one that needs no more is just its name."""
+    """A window with its settings. In responses, a window with default settings is only its name."""
 
     window: WindowName
     time_zone: TimeZone = "UTC"
-    start_day: Annotated[Day, Meta(description="Of a week: on which day `weekly` resets.")] = Day.MONDAY
+    start_day: Annotated[Day, Meta(description="The day on which `weekly` resets.")] = Day.MONDAY
     cron: Cron | None = None
 
 
@@ -127,24 +136,26 @@ class RewardScores(Body, omit_defaults=True):
 
 
 class RewardBody(Body, omit_defaults=True):
-    """Exactly one of `ranks`, `topPercent` and `scores` says who gets the prize."""
+    """A reward. Exactly one of `ranks`, `topPercent` and `scores` selects the users who earn it."""
 
     name: RewardName
     prize: Annotated[Any, Meta(description=f"Any JSON of at most {limits.PRIZE_BYTES} bytes.")]
-    windows: Annotated[list[WindowName], Meta(max_length=limits.WINDOWS, description="Empty: all that end.")] = field(
-        default_factory=list
-    )
-    ranks: Annotated[RewardRanks | None, Meta(description="From one rank to another, both included.")] = None
+    windows: Annotated[
+        list[WindowName], Meta(max_length=limits.WINDOWS, description="Empty: all windows that end.")
+    ] = field(default_factory=list)
+    ranks: Annotated[RewardRanks | None, Meta(description="A range of final ranks, both ends included.")] = None
     top_percent: (
-        Annotated[float, Meta(gt=0, le=100, description="Those with fewer than so many percent of all ahead of them.")]
+        Annotated[
+            float, Meta(gt=0, le=100, description="Users with less than this percentage of ranked users ahead of them.")
+        ]
         | None
     ) = None
-    scores: Annotated[RewardScores | None, Meta(description="Final scores, bounds included.")] = None
+    scores: Annotated[RewardScores | None, Meta(description="A range of final scores, bounds included.")] = None
 
 
 Windows = Annotated[
     list[WindowName | WindowBody],
-    Meta(min_length=1, max_length=limits.WINDOWS, description="When it resets. Without more, a name is in UTC."),
+    Meta(min_length=1, max_length=limits.WINDOWS, description="When the board resets. A name alone is in UTC."),
 ]
 Rewards = Annotated[list[RewardBody], Meta(max_length=limits.REWARDS)]
 
@@ -159,13 +170,13 @@ class BoardRequest(Body, kw_only=True):
     capacity: Capacity | None = None
     windows: Windows = field(default_factory=lambda: ["all"])
     segments: Annotated[
-        list[Kind],
+        list[SegmentKind],
         Meta(
             min_length=1,
-            max_length=len(Kind),
-            description="Who is ranked together: the world (always), each `region`, each `circle`.",
+            max_length=len(SegmentKind),
+            description="Who is ranked together: all users (`global`, always), each `region`, each `circle`.",
         ),
-    ] = field(default_factory=lambda: [Kind.GLOBAL])
+    ] = field(default_factory=lambda: [SegmentKind.GLOBAL])
     start_time: Moment | None = None
     end_time: Moment | None = None
     min_score: Score | None = None
@@ -180,13 +191,17 @@ class BoardRequest(Body, kw_only=True):
 
 
 class BoardChange(Body):
-    rule: Annotated[Rule, Meta(description="Can't change.")] | UnsetType = UNSET
-    order: Annotated[Order, Meta(description="Can't change.")] | UnsetType = UNSET
-    ties: Annotated[Ties, Meta(description="Can't change.")] | UnsetType = UNSET
+    rule: Annotated[Rule, Meta(description="Can't be changed.")] | UnsetType = UNSET
+    order: Annotated[Order, Meta(description="Can't be changed.")] | UnsetType = UNSET
+    ties: Annotated[Ties, Meta(description="Can't be changed.")] | UnsetType = UNSET
     windows: (
-        Annotated[Windows, Meta(description="More may be added at the end; they count from then on.")] | UnsetType
+        Annotated[
+            Windows,
+            Meta(description="The existing windows, followed by new ones. A new one starts about two seconds later."),
+        ]
+        | UnsetType
     ) = UNSET
-    segments: Annotated[list[Kind], Meta(description="Can't change.")] | UnsetType = UNSET
+    segments: Annotated[list[SegmentKind], Meta(description="Can't be changed.")] | UnsetType = UNSET
     name: Name | UnsetType = UNSET
     capacity: Capacity | UnsetType | None = UNSET
     start_time: Moment | UnsetType | None = UNSET
@@ -227,11 +242,13 @@ class ReasonRequest(Body):
 
 
 class HideRequest(ReasonRequest):
-    shadow: Annotated[bool, Meta(description="The user still sees themselves: see `viewer`.")] = False
+    shadow: Annotated[bool, Meta(description="Shadow ban: the user still sees themselves in reads with `viewer`.")] = (
+        False
+    )
 
 
 class VoidRequest(ReasonRequest):
-    """Either `eventIds` or `match` says which events."""
+    """The events to void: either `eventIds` or `match`."""
 
     event_ids: Annotated[list[EventId], Meta(max_length=limits.VOIDED_EVENTS)] = field(default_factory=list)
     match: Annotated[
@@ -241,39 +258,42 @@ class VoidRequest(ReasonRequest):
         ],
         Meta(
             max_length=limits.MATCHED_FIELDS,
-            description="Values that the metadata of an event have, all of them, at the top level.",
+            description="Select events whose metadata have all of these values at the top level.",
         ),
     ] = field(default_factory=dict)
-    user_id: Annotated[UserId | None, Meta(description="With `match`: only those of this user.")] = None
+    user_id: Annotated[UserId | None, Meta(description="With `match`: only events of this user.")] = None
 
 
 class WhereBody(Body):
-    """Either a field or a header."""
+    """A location in a record: either a field or a header."""
 
     field: FieldPath | None = None
     header: Annotated[str, Meta(min_length=1, max_length=limits.HEADER_CHARS)] | None = None
 
 
 class FieldMappingsBody(Body):
-    """Where an event has each part of a score, as dot paths."""
+    """The path of each part of a score in an event, as names separated by dots."""
 
     user_id: FieldPath
     score: FieldPath
     uuid: FieldPath = field(name="UUID")
-    timestamp: Annotated[FieldPath | None, Meta(description="null: when Kafka got the record.")] = None
+    timestamp: Annotated[FieldPath | None, Meta(description="null: the timestamp of the Kafka record.")] = None
     region: FieldPath | None = None
 
 
 class SchemaBody(Body, kw_only=True):
-    schema_version: Annotated[SchemaVersion | None, Meta(description="If given, as in the address.")] = None
+    schema_version: Annotated[SchemaVersion | None, Meta(description="If set, the same as in the path.")] = None
     field_mappings: FieldMappingsBody
     timestamp_format: TimestampFormat = TimestampFormat.ISO_8601
     score_type: ScoreType = ScoreType.DOUBLE
     event_id_from: Annotated[
-        WhereBody | None, Meta(description="null: the record's place in Kafka, which a producer's repetition changes.")
+        WhereBody | None,
+        Meta(description="null: the record's partition and offset, which change if a producer sends it again."),
     ] = None
-    version_from: Annotated[WhereBody | None, Meta(description="null: it is for events that name no version.")] = None
-    state: Annotated[SchemaState | None, Meta(description="null: as it is, or `draft` if it is new.")] = None
+    version_from: Annotated[
+        WhereBody | None, Meta(description="null: the schema is for events that name no version.")
+    ] = None
+    state: Annotated[SchemaState | None, Meta(description="null: unchanged, or `draft` for a new schema.")] = None
 
 
 class SchemaStateBody(Body):
@@ -281,10 +301,11 @@ class SchemaStateBody(Body):
 
 
 class TryOutBody(Body):
-    event: Annotated[dict[str, Any], Meta(description="An event as a game writes it.")]
+    event: Annotated[dict[str, Any], Meta(description="An event as the game writes it.")]
     headers: dict[str, str] = field(default_factory=dict)
     schema_version: Annotated[
-        SchemaVersion | None, Meta(description="null: the schema that a consumer would choose. Drafts can be named.")
+        SchemaVersion | None,
+        Meta(description="null: the schema that a consumer would choose. Name a version to try a draft."),
     ] = None
 
 
@@ -296,7 +317,7 @@ class WebhookRequest(Body):
     url: WebhookUrl
 
 
-Viewer = Annotated[UserId, Meta(description="Who looks: one who is hidden sees themselves.")]
+Viewer = Annotated[UserId, Meta(description="The user who is looking. A shadow-banned viewer sees themselves.")]
 
 
 class NoQuery(Body):
@@ -305,10 +326,12 @@ class NoQuery(Body):
 
 class SelectionQuery(Body):
     window: str | None = None
-    period: Annotated[str, Meta(description="A period's name, or 'current', or 'previous'.")] | None = None
+    period: Annotated[str, Meta(description="The name of a period, `current` or `previous`.")] | None = None
     segment: Annotated[str, Meta(max_length=100, description="`global`, `region:ID` or `circle:ID`.")] | None = None
     viewer: Viewer | None = None
-    ranking: Annotated[RankStyle, Meta(description="How equal scores are numbered.")] | None = None
+    ranking: (
+        Annotated[RankStyle, Meta(description="How equal scores are numbered: 1,2,3 or 1,1,3 or 1,1,2.")] | None
+    ) = None
 
 
 class TopQuery(SelectionQuery):
@@ -322,14 +345,14 @@ class AroundQuery(SelectionQuery):
 
 
 class LiveQuery(AroundQuery):
-    limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES, description="How many of the best.")] = 10
-    user_id: Annotated[UserId, Meta(description="Show this user and their neighbours, too.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES, description="The number of best users to show.")] = 10
+    user_id: Annotated[UserId, Meta(description="Also show this user and their neighbours.")] | None = None
     after: (
         Annotated[
             str,
             Meta(
                 max_length=100,
-                description="The ids of the last frames of each view, with a comma between them: go on there.",
+                description="Resume after these frames: the last frame id of each view, separated by a comma.",
             ),
         ]
         | None
@@ -341,7 +364,7 @@ class RegionsQuery(Body):
 
 
 class SearchQuery(SelectionQuery):
-    q: Annotated[UserId, Meta(description="A user id, or how a name begins.")] | None = None
+    q: Annotated[UserId, Meta(description="A user id, or the beginning of a display name.")] | None = None
     limit: Annotated[int, Meta(ge=1, le=limits.FOUND_USERS)] = 10
 
 
@@ -351,18 +374,18 @@ class DistributionQuery(SelectionQuery):
 
 class PageQuery(Body):
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES)] = 100
-    cursor: Annotated[str, Meta(max_length=100, description="The `nextCursor` of the page before.")] | None = None
+    cursor: Annotated[str, Meta(max_length=100, description="The `nextCursor` of the previous page.")] | None = None
 
 
 class DeadLettersQuery(Body):
     limit: Annotated[int, Meta(ge=1, le=limits.DEAD_LETTERS)] = 100
-    cursor: Annotated[str, Meta(max_length=2000, description="The `nextCursor` of the page before.")] | None = None
-    code: Annotated[str, Meta(max_length=100, description="Only those with this reason.")] | None = None
-    replayed: Annotated[bool, Meta(description="Also those that were counted when they were replayed.")] = False
+    cursor: Annotated[str, Meta(max_length=2000, description="The `nextCursor` of the previous page.")] | None = None
+    code: Annotated[str, Meta(max_length=100, description="Only dead letters with this error code.")] | None = None
+    replayed: Annotated[bool, Meta(description="Include dead letters that were counted by a replay.")] = False
 
 
 class EventsQuery(PageQuery):
-    voided: Annotated[bool, Meta(description="With the events of removed users, which no longer count.")] = False
+    voided: Annotated[bool, Meta(description="Include events that no longer count.")] = False
 
 
 class HistoryQuery(PageQuery):
@@ -375,7 +398,7 @@ class PeriodsQuery(PageQuery):
 
 class UserQuery(PageQuery):
     pod_id: PodId | None = None
-    uuid: Annotated[BoardUuid | None, Meta(description="One board only. Default: all of the pod.")] = field(
+    uuid: Annotated[BoardUuid | None, Meta(description="Only this board. Default: all boards of the pod.")] = field(
         default=None, name="UUID"
     )
 
@@ -395,7 +418,7 @@ class UserScoresQuery(PodQuery):
 
 class PeopleQuery(PodQuery):
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES)] = 100
-    cursor: Annotated[str, Meta(max_length=2000, description="The `nextCursor` of the page before.")] | None = None
+    cursor: Annotated[str, Meta(max_length=2000, description="The `nextCursor` of the previous page.")] | None = None
 
 
 class BoardReasonQuery(Body):
@@ -407,4 +430,4 @@ class ReasonQuery(PodQuery):
 
 
 class RebuildQuery(Struct, rename="camel", forbid_unknown_fields=True):
-    board: Annotated[BoardUuid | None, Meta(description="One board only. Default: all.")] = None
+    board: Annotated[BoardUuid | None, Meta(description="Only this board. Default: all boards.")] = None

@@ -1,4 +1,7 @@
-"""Serves the page (laurels/web): files read once, sent as they are, with what a browser may do with them."""
+"""The files of the web page (laurels/web), read once and served unchanged.
+
+Their headers restrict what a browser may do with them.
+"""
 
 import hashlib
 import json
@@ -9,7 +12,7 @@ from importlib.resources.abc import Traversable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from laurels.http.application import Answerer
+from laurels.http.routing import Answerer
 
 TYPES = {
     "html": "text/html; charset=utf-8",
@@ -18,7 +21,7 @@ TYPES = {
     "json": "application/json",
     "svg": "image/svg+xml",
 }
-# Nothing from elsewhere, nothing to elsewhere. It may be put into a frame: it only reads what is public.
+# Load from and send to this server only. Framing is allowed because the page only reads public data.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'self'"
@@ -27,7 +30,7 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Asked for again each time, which an unchanged file answers with its name only.
+    # Browsers revalidate each time; for an unchanged file the response is a 304 without a body.
     "Cache-Control": "no-cache",
 }
 
@@ -55,13 +58,13 @@ def _walk(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _languages(folder: Traversable) -> bytes:
-    """Every language there is a file for, by its code, with what it calls itself."""
+    """Return the languages that have a file, as a JSON object of language code and native name."""
     named = {entry.name.removesuffix(".json"): json.loads(entry.read_bytes())["language"] for entry in folder.iterdir()}
     return json.dumps(dict(sorted(named.items()))).encode()
 
 
 def _matches(asked: str, tag: str) -> bool:
-    """Whether an If-None-Match names a tag: a list of tags, weak ones too, or a star for any."""
+    """Return True if an If-None-Match header matches a tag: a list of tags, weak ones included, or `*` for any."""
     return any(each.strip().removeprefix("W/") in {tag, "*"} for each in asked.split(","))
 
 

@@ -1,4 +1,4 @@
-"""The decoder's messages in words for people: which values are allowed, which fields there are, what was meant."""
+"""Readable validation errors, made from msgspec's: they list allowed values and fields, and suggest a correction."""
 
 import difflib
 import re
@@ -20,16 +20,16 @@ _KINDS = {
 }
 _PATTERNS = {
     limits.ID_PATTERN: "without control characters",
-    limits.URL_PATTERN: "that begins with http:// or https:// and has no spaces and no control characters",
-    limits.PATH_PATTERN: "of names joined by dots, such as user.id",
+    limits.URL_PATTERN: "that starts with http:// or https:// and has no spaces or control characters",
+    limits.PATH_PATTERN: "of names separated by dots, such as user.id",
     limits.LETTER_ID_PATTERN: "of a partition and an offset, such as 0-17",
     limits.SLUG_PATTERN: "of letters, digits, '.', '_' and '-', with a letter or digit first",
 }
 _WHOLE = {
     "Object missing required field": "missing",
     "Number out of range": "too large for a double",
-    "Invalid RFC3339 encoded datetime": "expected a timestamp as 2026-11-15T09:00:00Z",
-    "Expected `datetime` with a timezone": "expected a timestamp with a zone, as 2026-11-15T09:00:00Z",
+    "Invalid RFC3339 encoded datetime": "expected a timestamp such as 2026-11-15T09:00:00Z",
+    "Expected `datetime` with a timezone": "expected a timestamp with a time zone, such as 2026-11-15T09:00:00Z",
 }
 _LENGTH = re.compile(r"Expected `(str|array|object)` of length (>=|<=) (\d+)")
 _QUOTED = re.compile(r"`([^`]*)`")
@@ -40,13 +40,16 @@ _REGEX = re.compile(r"Expected `str` matching regex '(.*)'", re.DOTALL)
 
 
 def reword(what: str, kind: Any, field: str | None) -> str:
-    """`what` is the message without its path, `kind` the type that was asked for, `field` where in it."""
+    """Return a readable version of one of msgspec's messages.
+
+    `what` is the message without its path, `kind` the expected type, and `field` the path of the value within it.
+    """
     if match := _UNKNOWN.match(what):
         return _unknown_field(match[1], kind, field)
     if match := _ENUM.match(what):
         return f"{match[1]} is not one of {', '.join(_choices(kind, field))}"
     if match := _REGEX.match(what):
-        return f"expected a string {_PATTERNS.get(match[1].encode().decode('unicode_escape'), 'of another form')}"
+        return f"expected a string {_PATTERNS.get(match[1].encode().decode('unicode_escape'), 'in another format')}"
     for start, words in _WHOLE.items():
         if what.startswith(start):
             return words
@@ -55,8 +58,10 @@ def reword(what: str, kind: Any, field: str | None) -> str:
 
 def _plain_sentence(what: str) -> str:
     if match := _LENGTH.match(what):
-        unit = {"str": "characters", "array": "items", "object": "fields"}[match[1]]
-        return f"expected at {'least' if match[2] == '>=' else 'most'} {match[3]} {unit}"
+        unit = {"str": "character", "array": "item", "object": "field"}[match[1]]
+        return (
+            f"expected at {'least' if match[2] == '>=' else 'most'} {match[3]} {unit}{'' if match[3] == '1' else 's'}"
+        )
     plain = _QUOTED.sub(lambda quoted: _plain_kinds(quoted[1]), what)
     return plain[0].lower() + plain[1:]
 
@@ -72,7 +77,7 @@ def _unknown_field(name: str, kind: Any, field: str | None) -> str:
     known = _names(_at(kind, (field or "").rpartition(".")[0]))
     close = difflib.get_close_matches(name, known, 1)
     meant = f"; did you mean {close[0]}?" if close else "."
-    return f"unknown{meant} There is: {', '.join(known)}" if known else "unknown: nothing can be sent here"
+    return f"unknown{meant} Allowed: {', '.join(known)}" if known else "unknown: nothing is allowed here"
 
 
 def _choices(kind: Any, field: str | None) -> list[str]:
@@ -80,7 +85,7 @@ def _choices(kind: Any, field: str | None) -> list[str]:
 
 
 def _at(kind: Any, path: str) -> list[msgspec.inspect.Type]:
-    """The types that a value at a path may have, such as `windows[0].startDay`; none if there is no such path."""
+    """Return the types that a value at a path such as `windows[0].startDay` can have; empty if the path is unknown."""
     found = [msgspec.inspect.type_info(kind)]
     for step in _STEP.findall(path):
         found = [inner for info in found for each in _parts(info) for inner in _step(each, step)]

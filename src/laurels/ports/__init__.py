@@ -1,7 +1,8 @@
-"""The contracts between the service and the outside, each in a file of its own. Adapters say only where they differ.
+"""Ports: the contracts between the service and the outside, one file per port.
 
-Every method may raise `Unavailable` when its store can't be reached; nothing has happened then, unless the error says
-that the outcome is unknown.
+Adapters document only where they differ. Every method may raise `Unavailable` if its store can't be reached. Nothing
+has happened then, unless the error has `outcome_unknown` set: then a write may have been done. Instants are integers,
+in microseconds since 1970 (UTC).
 """
 
 from laurels.ports.clock import Clock
@@ -12,45 +13,53 @@ from laurels.ports.index import (
     Found,
     Held,
     Index,
+    IndexHealth,
     IndexState,
+    InstantRanks,
     Page,
-    Place,
-    Placement,
+    RankChange,
+    RankEntry,
     Ranks,
-    Refill,
-    Standby,
+    RanksWanted,
 )
-from laurels.ports.jobs import JobBook, JobRun
+from laurels.ports.jobs import JobRun, JobStore
+from laurels.ports.kafka import (
+    Broker,
+    Headers,
+    KafkaRecord,
+    OutgoingRecord,
+    RecordConsumer,
+    TopicPartition,
+    Undelivered,
+)
 from laurels.ports.ledger import (
-    BoardChange,
-    Change,
+    BoardUpdate,
     Event,
     FreeInstant,
     Key,
     Ledger,
     Pod,
-    Record,
-    Recorded,
+    RecordedEvent,
+    RecordOutcome,
     Refolded,
     Role,
     Row,
+    RowChange,
     StoredEvent,
 )
-from laurels.ports.letters import Broker, Headers, Inbox, Lane, Letter, Outgoing, Undelivered
 from laurels.ports.outbox import Message, Outbox, Sender, Webhook
-from laurels.ports.people import Act, Erasure, People, StoredAct, Touched
+from laurels.ports.periods import Final, Grant, PeriodStore, Result
 from laurels.ports.position import AsOf, Position
-from laurels.ports.seasons import Final, Grant, Result, Seasons
+from laurels.ports.profiles import ActionStep, Erasure, ModerationAction, ProfileStore, StoredAction
 from laurels.ports.spool import Spool
-from laurels.ports.streams import Cursors, Replay, Streams
+from laurels.ports.streams import Cursors, Replay, StreamStore
 
 __all__ = [
-    "Act",
+    "ActionStep",
     "Applied",
     "AsOf",
-    "BoardChange",
+    "BoardUpdate",
     "Broker",
-    "Change",
     "Clock",
     "Cursors",
     "Distribution",
@@ -63,41 +72,43 @@ __all__ = [
     "Grant",
     "Headers",
     "Held",
-    "Inbox",
     "Index",
+    "IndexHealth",
     "IndexState",
-    "JobBook",
+    "InstantRanks",
     "JobRun",
+    "JobStore",
+    "KafkaRecord",
     "Key",
-    "Lane",
     "Ledger",
-    "Letter",
     "Message",
+    "ModerationAction",
     "Outbox",
-    "Outgoing",
+    "OutgoingRecord",
     "Page",
-    "People",
-    "Place",
-    "Placement",
+    "PeriodStore",
     "Pod",
     "Position",
+    "ProfileStore",
+    "RankChange",
+    "RankEntry",
     "Ranks",
-    "Record",
-    "Recorded",
-    "Refill",
+    "RanksWanted",
+    "RecordConsumer",
+    "RecordOutcome",
+    "RecordedEvent",
     "Refolded",
     "Replay",
     "Result",
     "Role",
     "Row",
-    "Seasons",
+    "RowChange",
     "Sender",
     "Spool",
-    "Standby",
-    "StoredAct",
+    "StoredAction",
     "StoredEvent",
-    "Streams",
-    "Touched",
+    "StreamStore",
+    "TopicPartition",
     "Undelivered",
     "Webhook",
 ]

@@ -1,8 +1,8 @@
-"""The Clock."""
+"""The Clock: the source of the current time."""
 
 from typing import Protocol
 
 
 class Clock(Protocol):
     def now_us(self) -> int:
-        """The present instant, in microseconds since 1970."""
+        """Return the current instant, in microseconds since 1970."""

@@ -5,16 +5,25 @@ from typing import Protocol
 
 
 class Feed(Protocol):
-    """Hints between servers that something changed. They may be lost: whoever depends on one also looks by itself."""
+    """Hints between servers that something changed (publish/subscribe).
+
+    Messages may be lost, so code that depends on a change must also check for it periodically.
+    """
 
     async def open(self, ledger_id: str) -> None:
-        """Connect, and go on trying for as long as it takes."""
+        """Start to connect, and retry until it succeeds.
+
+        `ledger_id` keeps the topics of different ledgers apart.
+        """
 
     async def close(self) -> None:
         """Disconnect. Idempotent."""
 
     async def publish(self, topic: str, message: str) -> None:
-        """Tell every server, this one too. Never raises."""
+        """Send a message to all servers, including this one. Never raises; the message may be lost."""
 
     def subscribe(self, topic: str, hear: Callable[[str | None], None]) -> Callable[[], None]:
-        """Call `hear` with each message, and with None when some may have been missed; gives what ends it."""
+        """Call `hear` with each message of a topic, and return a function that ends the subscription.
+
+        Calls `hear` with None when messages may have been missed, for example after a lost connection.
+        """

@@ -1,7 +1,7 @@
-"""The Index: sorted ranks, and the values that go in and come out."""
+"""The Index: sorted rankings, and the values that it takes and returns."""
 
 from collections.abc import AsyncIterator, Hashable, Sequence
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from laurels.ports.ledger import Row
 
 
-class Place(Struct, frozen=True):
-    """Where a user stands. `rank` starts at 1 and is numbered in the style that was asked for."""
+class RankEntry(Struct, frozen=True):
+    """A user's position in a ranking. `rank` starts at 1 and is numbered in the requested style."""
 
     user_id: str
     score: float
@@ -23,48 +23,58 @@ class Place(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """Neighbouring places, and how many users are ranked in all."""
+    """Neighbouring entries of a ranking, and the total number of ranked users."""
 
-    places: list[Place]
+    entries: list[RankEntry]
     total: int
 
 
 class Found(Struct, frozen=True):
-    """One user's place, and what a percentile needs: how many scores are strictly better, out of how many."""
+    """A user's entry, with the numbers for a percentile.
 
-    place: Place
+    `better` of the `total` ranked users have a strictly better score.
+    """
+
+    entry: RankEntry
     better: int
     total: int
 
 
-class Placement(Struct, frozen=True):
-    """A row's rank before and after a batch was applied; None: not ranked then."""
+class RanksWanted(IntEnum):
+    """The ranks that `Index.apply` returns. Each rank costs one more look-up per row."""
+
+    NONE = 0
+    AFTER = 1
+    BOTH = 2
+
+
+class RankChange(Struct, frozen=True):
+    """A user's rank before and after rows were applied.
+
+    None means not ranked, or that the caller did not want to know the rank before.
+    """
 
     before: int | None
     after: int | None
 
 
 class Applied(Struct, frozen=True):
-    """One Placement a row; None: the ranking is behind, so nobody knows their ranks.
+    """The result of `Index.apply`.
 
-    `short`: a trimmed ranking runs low and wants a refill.
-    `refused`: some rows were not taken over, because they may be outdated. Read them again from the ledger.
+    `rank_changes` has one element per row, in order; it is empty if the caller wanted no ranks. It is None if the ranks
+    are unknown, because the ranking is stale or rows were refused. `refused` means that some rows were not applied
+    because they may be outdated: the caller must read them again from the ledger.
     """
 
-    placements: list[Placement] | None
-    short: bool = False
+    rank_changes: list[RankChange] | None
     refused: bool = False
 
 
-class Refill(Struct, frozen=True):
-    """A trimmed ranking wants this many of the ledger's best rows. `token`: which refill this is."""
-
-    wanted: int
-    token: int
-
-
 class Distribution(Struct, frozen=True):
-    """How many scores lie between neighbouring edges (the last edge belongs to the last bucket), and the deciles."""
+    """The number of scores between neighbouring edges, and the deciles.
+
+    A bucket includes its lower edge. The last bucket also includes its upper edge.
+    """
 
     edges: list[float]
     counts: list[int]
@@ -72,99 +82,138 @@ class Distribution(Struct, frozen=True):
 
 
 class Held(Struct, frozen=True):
-    """What the index has of one user. `score` None: known and not ranked."""
+    """The version and values that the index holds of a user. `score` is None if the user is known but not ranked."""
 
     version: int
     score: float | None
     achieved_at: int | None
-    # Those, beside the world, in which the user is ranked.
+    # The segments, besides the global one, in which the user is ranked.
     segments: tuple[str, ...] = ()
 
 
-class Standby(StrEnum):
-    """What can be said of a ranking in the index."""
+class IndexHealth(StrEnum):
+    """The state of a ranking in the index."""
 
     READY = "ready"
-    # All is there up to `position`; what came after may be missing, for its server was restarted or replaced.
-    BEHIND = "behind"
-    COLD = "cold"
+    # Complete up to `position`. Later rows may be missing, because the index server was restarted or replaced.
+    STALE = "stale"
+    MISSING = "missing"
     UNREACHABLE = "unreachable"
 
 
 class IndexState(Struct, frozen=True):
-    """A ranking as the index has it: complete up to a position of the ledger (None: it can't lose anything).
+    """The state of a ranking, and the position up to which it is complete.
 
-    `epoch` names the server that holds it, for as long as that one decides.
+    `position` is None if the index can't lose rows, and if the ranking is missing or unreachable. `epoch` identifies
+    the server that holds the ranking; it changes when another server takes over.
     """
 
-    standby: Standby
+    health: IndexHealth
     position: Position | None = None
     epoch: str = ""
-    capacity: int | None = None
-    # It was asked for something that it was not built for.
+    # A read needed data that this generation lacks (dense ranks), so it must be rebuilt.
     wants_build: bool = False
-    # Which build of it this is.
+    # The id of the live generation.
     generation: str = ""
 
 
 class Ranks(Protocol):
-    """What can be read of a ranking. Each read is of one moment. n: the users in a ranking."""
+    """Reads of a ranking. Each read shows the ranking at one moment.
+
+    Only users within the capacity of the ranking are ranked. The costs are those of an index; n is the number of users
+    in the ranking.
+    """
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
-        """Places from `offset` on; 0 is the first. O(log n + limit)."""
+        """Return up to `limit` entries from `offset` on; offset 0 is the first entry. O(log n + limit)."""
 
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
-        """A user's place; None if not ranked. O(log n)."""
+        """Return a user's entry; None if the user is not ranked. O(log n)."""
 
     async def around(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
-        """The user's place with its neighbours, in order; None if not ranked. O(log n + above + below)."""
+        """Return a user's entry and its neighbours, in order; None if the user is not ranked.
 
-    async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
-        """A place for each user, None where not ranked. O(log n) a user."""
+        `above` and `below` limit the number of neighbours on each side. O(log n + above + below).
+        """
+
+    async def find_many(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[RankEntry | None]:
+        """Return an entry for each user, in order; None for users who are not ranked. O(log n) per user."""
 
     async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
-        """Equal-width buckets from the lowest to the highest score. O(buckets · log n)."""
+        """Count the scores in equal-width buckets from the lowest to the highest score.
+
+        O(buckets · log n). Returns fewer buckets if scores are too close together, and empty lists if no user is
+        ranked.
+        """
 
     async def count(self, ranking: Ranking) -> int:
-        """How many users are ranked. O(1)."""
+        """Return the number of ranked users. O(1)."""
 
-    async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
-        """Whether the user has a score that is outside the ranking's capacity."""
+
+class InstantRanks(Protocol):
+    """Reads of an index in this process, without `await`. They return the same values as those of `Ranks`."""
+
+    def find_now(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
+        """Return a user's entry, as `Ranks.find`."""
+
+    def around_now(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
+        """Return a user's entry and its neighbours, as `Ranks.around`."""
+
+    def revision_now(self, ranking: Ranking) -> Hashable:
+        """Return the revision of a ranking, as `Index.revision`."""
 
 
 class Index(Ranks, Protocol):
-    """Sorted ranks. Holds nothing that the ledger can't give again.
+    """Sorted rankings, derived from the ledger. The index holds nothing that can't be rebuilt from the ledger.
 
-    The rankings of a period (the world's, and one for each segment of its users) are one whole: they are built, applied
-    to and dropped together, by the world's ranking, so a reader never sees a user in two regions. Reads are of one.
+    The rankings of a period (the global one, and one per segment that has users) belong together. They are built,
+    updated and dropped together, in one call that names the global ranking, so a reader never sees a user in two
+    regions. A read names one ranking.
 
-    A ranking that was not loaded, that is short of entries, or that may have lost some, raises `Unavailable` with the
-    code `catching_up` on every read: never a wrong rank. With `index_unavailable` the index can't be reached.
+    Every change that a read could show must be published on the feed under the topic `ranking/PERIOD_ID`, once reads
+    can show it: live updates depend on it. That includes rows that `apply` changed and a new generation that `load` put
+    live. Subscribers ignore the content of the message, and one message per call is enough. As on the feed in general,
+    a message may be lost, and a message without a change is allowed.
+
+    A read of a ranking that is missing or stale raises `Unavailable` with the code `catching_up`, so a read never
+    returns a wrong rank. The code is `index_unavailable` if the index can't be reached.
     """
 
     async def open(self, ledger_id: str) -> None:
-        """Connect. What belongs to another ledger is not seen."""
+        """Connect. Rankings that belong to another ledger are not visible."""
 
     async def close(self) -> None:
         """Disconnect. Idempotent."""
 
     async def ping(self) -> None:
-        """Return if the index can be reached."""
+        """Raise `Unavailable` unless the index can be reached."""
+
+    @property
+    def instant(self) -> InstantRanks | None:
+        """Return reads that need no await, if the index is in this process."""
 
     @property
     def outages(self) -> int:
-        """How often it was lost and found again: what others wrote meanwhile may not be in it yet."""
+        """Return how many times the index was lost and found again.
+
+        When the number grows, rankings may lack rows that other servers wrote during the outage.
+        """
 
     async def load(
         self, ranking: Ranking, rows: "AsyncIterator[list[Row]]", position: Position, replacing: str | None = None
     ) -> None:
-        """Build a ranking anew from all of the ledger's rows beside the live one, then put it in its place.
+        """Build a new generation of a period's rankings from the ledger's rows, then replace the live one with it.
 
-        Rows that are applied meanwhile go to both. `position`: the ledger's, from before the rows were read.
-        `replacing`: only if this generation is still the live one, for another server may have been quicker.
-        Unavailable with `build_running` if another is building or has built it; a claim ends by itself if its owner
-        dies.
-        O(n log n).
+        `rows` yields all rows of the period. `position` is the ledger's position from before the rows were read. Reads
+        use the live generation until it is replaced, atomically. Rows that are applied during the build go to both
+        generations.
+
+        `replacing` is the generation that the caller has seen: the build starts only if it is still the live one,
+        because another server may have been faster. None replaces any.
+
+        Raises `Unavailable` and leaves the live generation as it is: with `build_running` if another server is building
+        the ranking or has built it; with `catching_up` if the build was abandoned, because users were forgotten or a
+        row was refused during the build. A builder's lease expires if the builder dies. O(n log n).
         """
 
     async def apply(
@@ -172,77 +221,66 @@ class Index(Ranks, Protocol):
         ranking: Ranking,
         rows: "Sequence[Row]",
         style: RankStyle,
-        left_out: int = 0,
         as_of: AsOf = AsOf(),  # noqa: B008 - a frozen value
+        wanted: RanksWanted = RanksWanted.BOTH,
     ) -> Applied:
-        """Take over rows, each only if its version is newer than the one held: idempotent, and in any order.
+        """Apply rows to the rankings of a period, and return the changes of rank in the global ranking.
 
-        What the newest row says goes for all segments: who left one, or is hidden, is gone from it with that row.
+        A row is applied only if its version is newer than the one held. So the call is idempotent, and rows may arrive
+        in any order. The newest row of a user decides for all segments: it removes the user from segments that the row
+        does not name, and a hidden user from all. The call is atomic: a reader sees all of the rows or none.
 
-        `as_of`: what the caller knew of the ledger before it read the rows. Rows of another history than the ranking's
-        are refused. So is the row of a user who is not held, if its version is not above the floor of the ranking and
-        `as_of` does not know that floor: the user may have been erased and forgotten since.
+        `as_of` is what the caller knew of the ledger before it read the rows. The index refuses rows of a history other
+        than the ranking's. It also refuses the row of a user whom it does not hold if the row's version is not above
+        the ranking's floor and `as_of.floor` is below it: the user may have been erased and forgotten since the row was
+        read.
 
-        `left_out`: so many others were not sent, for the rows that were, in their order and to the last one, are
-        better and fill a trimmed ranking with its reserve. So nobody who is worse than the last one is ranked.
-        A reader sees all of the rows or none. O(log n) a row.
+        `wanted` selects the ranks to return: none, those after the update, or those before and after it.
+
+        Rows are also applied to a stale ranking and to a build in progress. Raises `Unavailable` with `catching_up` if
+        the ranking is missing. O(log n) per row.
         """
 
     async def drop(self, ranking: Ranking) -> None:
-        """Forget the rankings of a period, which can't be read until they were loaded. Idempotent."""
+        """Remove the rankings of a period. They can't be read until they are loaded again. Idempotent."""
 
     async def forget(self, ranking: Ranking, user_ids: Sequence[str], floor: int) -> None:
-        """Let go of users who are not ranked, and of the versions that guard against older rows of theirs.
+        """Forget users who are not ranked, with the versions that guard against older rows of theirs. Idempotent.
 
-        From here on `floor` guards against those: see `apply`. A build under way is given up, because it may have read
-        such rows already.
-        """
-
-    async def trim(self, ranking: Ranking, *, forget: bool) -> int:
-        """Let go of whom a trimmed ranking holds beyond its reserve, and, if so, of all that it knows of those outside.
-
-        Gives how many. O(n), a part at a time.
-        """
-
-    async def begin_refill(self, ranking: Ranking) -> Refill | None:
-        """What a trimmed ranking wants, for others left it; None: nothing. The ledger is to be read after this."""
-
-    async def refill(
-        self,
-        ranking: Ranking,
-        refill: Refill,
-        best: "Sequence[Row]",
-        as_of: AsOf = AsOf(),  # noqa: B008 - a frozen value
-    ) -> None:
-        """Complete a trimmed ranking with the ledger's best rows, as many as are wanted or there are.
-
-        Rows that were applied since `begin_refill` are kept in mind. Ignored if another refill overtook it, or if the
-        rows may be outdated: see `apply`.
+        From then on `floor` guards against those rows: see `apply`. Users who are ranked stay. A build in progress is
+        abandoned, because it may have read those rows already.
         """
 
     async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
-        """How each ranking stands."""
+        """Return the state of each ranking, in order. The health is UNREACHABLE if the index can't be reached."""
 
     async def confirm(self, ranking: Ranking, seen: IndexState, position: Position) -> None:
-        """Say that everything up to a position of the ledger was applied since the state was seen.
+        """Note that everything up to a position of the ledger was applied after the state `seen` was read.
 
-        Ignored if another server has taken over meanwhile, or if the ranking is of another history by now.
+        A stale ranking is ready afterwards. Ignored if another server has taken over since, or if the ranking now
+        belongs to another history. Idempotent.
         """
 
     def periods(self) -> AsyncIterator[list[int]]:
-        """The periods that the index holds anything of, some perhaps twice: to find what nobody owns. O(all keys)."""
+        """Yield the ids of all periods that the index holds keys of, in chunks, some possibly twice.
+
+        Used to find rankings that no longer belong to a period. O(all keys).
+        """
 
     async def claim(self, task: str, seconds: float) -> bool:
-        """Whether this caller may do a task now: once in that time over all servers."""
+        """Return True if the caller may run a task now: at most once per `seconds` over all servers."""
 
     async def revision(self, ranking: Ranking) -> Hashable:
-        """Something that is another after each change that a read could show: for caches. O(1)."""
+        """Return a value that differs after each change that a read could show, for use in cache keys. O(1)."""
 
     async def held(self, ranking: Ranking, user_ids: Sequence[str]) -> list[Held | None]:
-        """What is held of each user: for verify."""
+        """Return what the index holds of each user, in order; None for unknown users. Used by verify."""
 
     async def segments(self, ranking: Ranking) -> list[str]:
-        """The segments of a period that have somebody: for verify. O(their number)."""
+        """Return the segments of a period that have users. O(number of segments)."""
 
     def ranked_users(self, ranking: Ranking) -> AsyncIterator[list[str]]:
-        """Every ranked user, in order: for verify. In chunks: of one moment only if the revision stays. O(n)."""
+        """Yield every ranked user, in order, in chunks. Used by verify. O(n).
+
+        The chunks show one moment only if `revision` stays the same.
+        """

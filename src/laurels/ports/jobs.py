@@ -1,4 +1,7 @@
-"""Who does what is to be done once for all servers: a lease in the ledger, and what came of the last run."""
+"""The JobStore: the leases of periodic jobs, and the result of each job's last run.
+
+A job runs on one server at a time, under a lease in the ledger.
+"""
 
 from typing import Protocol
 
@@ -6,7 +9,11 @@ from msgspec import Struct
 
 
 class JobRun(Struct, frozen=True):
-    """A job as it was last run. `result` is JSON text; `error` None: the last run went well."""
+    """The last run of a job.
+
+    `owner` is the server that runs it now, or None. `result` is JSON text. `error` is None if the last run succeeded.
+    `runs` counts the finished runs.
+    """
 
     name: str
     owner: str | None
@@ -17,15 +24,16 @@ class JobRun(Struct, frozen=True):
     runs: int
 
 
-class JobBook(Protocol):
+class JobStore(Protocol):
     async def take(self, name: str, owner: str, lease_ms: int, now: int) -> bool:
-        """Lease a job, or renew one's own lease. False: another has it, whose lease is not over.
+        """Lease a job, or renew the caller's own lease; return False if another owner's lease has not expired.
 
-        The lease goes by the clock of the ledger's own server, so that the clocks of ours play no part.
+        Atomic. The lease is measured by the clock of the ledger's server, so clocks of Laurels servers may differ.
+        `now` is stored as the start of the run; a renewal does not change it.
         """
 
     async def leave(self, name: str, owner: str, now: int, result: str | None, error: str | None) -> None:
-        """Write down what came of it and end the lease, if it is still one's own."""
+        """Store the result of a run and end the lease. Does nothing if the caller no longer holds the lease."""
 
     async def runs(self) -> list[JobRun]:
-        """All jobs that were ever run, by name."""
+        """Return all jobs that ever ran, ordered by name."""

@@ -1,4 +1,4 @@
-"""The Ledger: SQL truth, and the values that go in and come out."""
+"""The Ledger: the SQL database, source of truth, and the values that it takes and returns."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from laurels.core.board import Board, Ranking
+from laurels.core.board import Board
 from laurels.core.people import Hidden
 from laurels.core.scores import Standing
 from laurels.core.windows import Period, Span
@@ -14,31 +14,31 @@ from laurels.ports.index import Ranks
 from laurels.ports.position import AsOf, Position
 
 if TYPE_CHECKING:
-    from laurels.ports.jobs import JobBook
+    from laurels.ports.jobs import JobStore
     from laurels.ports.outbox import Outbox
-    from laurels.ports.people import Act, People
-    from laurels.ports.seasons import Seasons
-    from laurels.ports.streams import Streams
+    from laurels.ports.periods import PeriodStore
+    from laurels.ports.profiles import ModerationAction, ProfileStore
+    from laurels.ports.streams import StreamStore
 
 
 class Event(Struct, frozen=True):
-    """One submission that passed every check, on its way to the ledger."""
+    """One score submission that passed every check, before the ledger records it."""
 
     board: Board
     event_id: str
     user_id: str
     score: float
     at: int
-    # True if the server's clock gave `at`. A repetition then has another `at` and is the same event all the same.
+    # True if `at` comes from the server's clock. A retry then has another `at` but is the same event.
     stamped: bool
     received_at: int
-    # Canonical JSON text, so that equal metadata are equal texts.
+    # Canonical JSON, so that equal metadata are equal texts.
     metadata: str | None = None
-    # Its sender was told that it is taken: it is stored also where no period takes it any more.
+    # The sender was told that the event is accepted, so it is stored even if no period accepts it any longer.
     acknowledged: bool = False
-    # Where the user is, if the sender said so.
+    # The user's region, if the sender stated it.
     region: str | None = None
-    # Why it is not to be stored. It is compared all the same: it may be the repetition of one that is.
+    # Why the event must not be stored. It is still compared, because it may be a duplicate of a stored event.
     refused: Exception | None = None
 
     @property
@@ -47,9 +47,10 @@ class Event(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """What a user has in a period. `standing` None: removed; the version still guards against older rows.
+    """A user's stored result in a period.
 
-    `segments`: those, beside the world, in which the user is ranked.
+    `standing` is None if the user was removed; the version still guards against older rows. `segments` are those,
+    besides the global one, in which the user is ranked.
     """
 
     period_id: int
@@ -61,48 +62,49 @@ class Row(Struct, frozen=True):
 
     @property
     def ranked(self) -> Standing | None:
-        """What the ranks show of it; None: nothing."""
+        """Return the standing that rankings show; None if the user is hidden or removed."""
         return self.standing if self.hidden is Hidden.NO else None
 
 
-class Change(Struct, frozen=True):
-    """A user's row after a batch, and the row before it. The same row twice: the batch left it alone."""
+class RowChange(Struct, frozen=True):
+    """A user's row after a batch and before it. Both are the same row if the batch did not change it."""
 
     row: Row
     before: Row | None
 
 
-class Recorded(StrEnum):
+class RecordOutcome(StrEnum):
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"
     # Kept on the local disk until the ledger can be reached.
     SPOOLED = "spooled"
-    # No period of the board takes scores of its time any more.
+    # No period of the board accepts scores of its time any longer.
     LATE = "late"
     # Its user was erased after that time.
     ERASED = "erased"
 
 
-class Record(Struct, frozen=True):
-    """What the ledger made of one event. `changes`: the user's row in each period of the event's time.
+class RecordedEvent(Struct, frozen=True):
+    """The result of recording one event.
 
-    `moved`: other rows of the user, on any board of the pod, that are others now, for the event told a new region.
+    `changes` has the user's row in each period that the event's time lies in. `resegmented` has other rows of the user,
+    on any board of the pod, that changed because the event stated a new region.
     """
 
-    outcome: Recorded
-    changes: tuple[Change, ...] = ()
-    moved: tuple[Row, ...] = ()
+    outcome: RecordOutcome
+    changes: tuple[RowChange, ...] = ()
+    resegmented: tuple[Row, ...] = ()
 
     @property
     def rows(self) -> Iterator[Row]:
-        """All that are others now, or may be."""
+        """Yield all rows that changed or may have changed."""
         yield from (change.row for change in self.changes)
-        yield from self.moved
+        yield from self.resegmented
 
 
 class StoredEvent(Struct, frozen=True):
-    """An event as it is kept. `seq` is the order of arrival."""
+    """An event as stored. `seq` is the order of arrival."""
 
     seq: int
     event_id: str
@@ -116,14 +118,14 @@ class StoredEvent(Struct, frozen=True):
 
 
 class Refolded(Struct, frozen=True):
-    """One user's rows as stored, and what the events say that they should be, by period."""
+    """A user's rows as stored, and the standings that a new fold of the events produces, by period id."""
 
     user_id: str
     rows: tuple[Row, ...]
     fresh: dict[int, Standing]
-    # The periods that were open when this was read.
+    # The periods that were open when the rows were read.
     periods: tuple[Period, ...]
-    # Where the profile says that the user is, and whether somebody hid them.
+    # The segments according to the user's profile, and how the user is hidden.
     segments: tuple[str, ...] = ()
     hidden: Hidden = Hidden.NO
 
@@ -141,7 +143,7 @@ class Role(StrEnum):
 
 
 class Key(Struct, frozen=True):
-    """A key of a pod. `digest` is the SHA-256 of the key itself, which is not kept."""
+    """An API key of a pod. `digest` is the SHA-256 of the secret, which is not stored."""
 
     key_id: str
     pod_id: str
@@ -152,19 +154,22 @@ class Key(Struct, frozen=True):
 
 
 class FreeInstant(Struct, frozen=True):
-    """An instant from which on a board has no events. `since`: what it is known from, so that only what came after
-    that has to be looked at again; None: nothing is known.
+    """An instant at or after which a board has no events.
+
+    `since` is a point in the order of recording: only events recorded after it must be checked again. None means that
+    all must be checked.
     """
 
     at: int
     since: int | None = None
 
 
-class BoardChange(Struct, frozen=True):
-    """A board as it is to be, which of its periods are others than before, and which are to be made.
+class BoardUpdate(Struct, frozen=True):
+    """A changed board, with its changed periods and the spans to create periods for.
 
-    `free_from`: the change is about scores from this instant on, so there may be none, and it must lie ahead.
-    `ends_at`: the board ends then, also if that is over, so there may be no scores from then on either.
+    `free_from`: the change affects scores from this instant on, so the board must have none, and the instant must be in
+    the future. `ends_at`: the board ends at this instant, which may be in the past, so it must have no scores from then
+    on.
     """
 
     board: Board
@@ -175,168 +180,213 @@ class BoardChange(Struct, frozen=True):
 
 
 class Ledger(Protocol):
-    """SQL truth. What a method has returned from is durable."""
+    """The SQL database, source of truth. When a method returns, its changes are durable."""
 
     async def open(self) -> list[str]:
-        """Connect, and apply the migrations that are missing; gives their names."""
+        """Connect, apply missing migrations, and return their names."""
 
     async def close(self) -> None:
-        """Finish what is under way, then disconnect. Idempotent."""
+        """Finish the work in progress, then disconnect. Idempotent."""
 
     async def ping(self) -> None:
-        """Return if a read would be answered now."""
+        """Return if the ledger can answer a read now; raise `Unavailable` if not."""
 
     async def identity(self) -> str:
-        """A name that no other ledger has, given at its making: an index must not serve two of them."""
+        """Return the unique id of this ledger, assigned when it was created.
+
+        An index uses it to keep the rankings of different ledgers apart.
+        """
 
     async def sender(self) -> str:
-        """What the ids of its messages begin with. It stays when another ledger takes over: a repetition is known."""
+        """Return the prefix of the ids of all messages that are sent.
+
+        It stays when another ledger takes over the data, so that receivers can still detect duplicates.
+        """
 
     @property
-    def seasons(self) -> "Seasons":
-        """Final ranks, rewards, and what else becomes of periods."""
+    def periods(self) -> "PeriodStore":
+        """Return the store of periods: final ranks, rewards, retention."""
 
     @property
-    def people(self) -> "People":
-        """Profiles, who is hidden, and what was done to scores."""
+    def profiles(self) -> "ProfileStore":
+        """Return the store of profiles, hidden users, moderation actions and erasures."""
 
     @property
-    def jobs(self) -> "JobBook":
-        """Who does what is to be done once for all servers."""
+    def jobs(self) -> "JobStore":
+        """Return the store of job leases and results."""
 
     @property
     def outbox(self) -> "Outbox":
-        """What others are to be told."""
+        """Return the outbox of webhook messages."""
 
     @property
-    def streams(self) -> "Streams":
-        """Schemas of events, replays of dead letters, and what is published."""
+    def streams(self) -> "StreamStore":
+        """Return the store of event schemas, replays of dead letters, and publishing cursors."""
 
     @property
     def ranks(self) -> Ranks | None:
-        """Ranks straight from SQL, for when the index can't be asked; None where it is never apart from the ledger."""
+        """Return reads of rankings directly from SQL, for when the index is unavailable.
 
-    # Which history
+        None in embedded mode, because the index is in the same process. Each read costs a scan of the period.
+        """
+
+    # History
 
     @property
     def as_of(self) -> AsOf:
-        """What this process last learned from `read_as_of`."""
+        """Return what this process learned from its last `read_as_of`."""
 
     async def read_as_of(self) -> AsOf:
-        """Ask which history the ledger is in. One that has lost data begins a new history with this. Cheap."""
+        """Read which history the ledger is in, and its floor. Cheap.
+
+        If the ledger has lost data since the last call, this starts a new history.
+        """
 
     async def mark(self) -> None:
-        """Leave a mark in the ledger: one that is restored to an older state lacks the last marks. Cheap."""
+        """Write a mark into the ledger. Cheap.
+
+        A ledger that is restored to an older state lacks the latest marks, which shows that it has lost data.
+        """
 
     async def knows(self, position: Position) -> bool:
-        """Return True if what was committed at a position is still there; False if the ledger has lost it since."""
+        """Return True if everything that was committed at a position is still there.
+
+        False if the ledger has lost it since, or can't tell.
+        """
 
     # Scores
 
-    async def record(self, events: Sequence[Event], history: str | None = None) -> list[Record]:
-        """Store and fold a batch in one transaction: all or nothing. One Record an event, in order.
+    @property
+    def batches_at_once(self) -> int:
+        """Return how many calls of `record` can make progress at the same time."""
 
-        An event id that the board already has (or that stands earlier in the batch) is a DUPLICATE if user, score,
-        given time and metadata are the same, else a CONFLICT; neither changes anything. A new one that no period takes,
-        or that is refused, is LATE, and not stored unless it was acknowledged; one of before its user was erased is
-        ERASED.
+    async def record(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:
+        """Store and fold a batch of events in one transaction, and return one result per event, in order.
 
-        Every Change shows the row as it was before and as it is after the whole batch, so a score that is shown is one
-        that was committed. A region that an event tells is the user's from its time on, on all boards of the pod.
+        All or nothing. Idempotent by event id: an id that the board already has, or that appears earlier in the batch,
+        is a DUPLICATE if user, score, given time and metadata are the same, else a CONFLICT; neither changes anything.
+        A new event that is refused, or that no period accepts, is LATE and not stored; an acknowledged event is stored
+        even if no period accepts it. An event from before its user was erased is ERASED and not stored.
 
-        Stale, and nothing is stored, if one of the boards is not there, or no longer as the events have it: its
-        periods decide. The same if the ledger is not in `history` (None: that of `as_of`), in which they were read.
+        Each RowChange has the row before and after the whole batch, so every score that is shown was committed. A
+        region that an event states is the user's region from the event's time on, on all boards of the pod.
+
+        Raises `Stale`, and stores nothing, if a board does not exist or differs from the one in the events, because its
+        periods decide where events count; and if the ledger is not in `history` (None: the history of `as_of`), in
+        which the boards were read.
         """
 
-    async def remove_user(self, board: Board, user_id: str, act: "Act") -> list[Row]:
-        """Void the user's events on the board and clear the rows of open periods; gives them, with new versions.
+    async def remove_user(self, board: Board, user_id: str, act: "ModerationAction") -> list[Row]:
+        """Void a user's events on a board, clear the rows of open periods, and return these with new versions.
 
-        NotFound if there is nothing to remove. Idempotent by `act.act_id`: a repetition changes nothing and gives the
-        rows as they are now.
+        Atomic. Idempotent by `act.action_id`: a repetition changes nothing and returns the current rows. Raises
+        `NotFound` if there is nothing to remove, and `Busy` with `refreeze_running` while final ranks of the board are
+        being corrected.
         """
 
     def rows(self, period_id: int) -> AsyncIterator[list[Row]]:
-        """Every row of a period in chunks, removed ones too, ordered by user id. Each chunk is a consistent view."""
+        """Yield every row of a period, including removed ones, in chunks, ordered by user id.
+
+        Each chunk is a consistent view. May raise `Stale` if the period is frozen meanwhile.
+        """
 
     async def count_rows(self) -> int:
-        """How many rows `rows` will give for all periods together: for progress bars."""
+        """Return how many rows `rows` yields for all periods together, for progress bars."""
 
     async def position(self) -> Position:
-        """Where the ledger is now: `changes` from here gives all that is committed from now on. Cheap."""
+        """Return the current position. `changes` from here yields everything that is committed from now on. Cheap."""
 
     def changes(self, since: Position) -> AsyncIterator[list[Row]]:
-        """The rows, as they are now, that were changed by transactions that were not finished at a position.
+        """Yield the current rows that were changed by transactions that were not finished at a position.
 
-        In chunks, in no order, some perhaps twice. Costs what was changed since, unless said.
+        In chunks, in no order, some possibly twice. Unless an adapter says otherwise, the cost grows with the number of
+        changes since the position.
         """
 
     async def count_changes(self, since: Position, limit: int) -> int:
-        """About how many events `changes` has to look at. No more than `limit` are counted, or some are forgotten."""
+        """Return about how many changes `changes` has to read, at most `limit`.
+
+        Returns `limit` if some of the changes have been forgotten, so that the caller rebuilds the index.
+        """
 
     async def forget_changes(self, keep: int, limit: int) -> int:
-        """Forget what is noted for `changes` beside events, but the last `keep`; `limit` at once. Gives how many."""
+        """Forget old notes that `changes` needs in addition to events, and return how many.
 
-    async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
-        """The first rows in the order of the ranking, removed ones left out. A scan of the period."""
+        Keeps the last `keep` notes and removes at most `limit` per call.
+        """
 
     async def rows_of_user(self, period_ids: Sequence[int], user_id: str) -> list[Row]:
-        """The user's rows in these periods, removed ones left out, in one query."""
+        """Return a user's rows in these periods, without removed ones. One query."""
 
     async def rows_of_users(self, period_id: int, user_ids: Sequence[str]) -> list[Row]:
-        """The rows of some users in a period, removed ones too."""
+        """Return the rows of some users in a period, including removed ones."""
 
     async def user_events(
         self, board_id: int, user_id: str, *, before_seq: int | None, limit: int
     ) -> list[StoredEvent]:
-        """A user's events on a board, last arrived first."""
+        """Return a user's events on a board, voided ones too, latest arrival first, before `before_seq`."""
 
     async def board_events(self, board_id: int, *, after_seq: int, limit: int, voided: bool) -> list[StoredEvent]:
-        """A board's events in the order of arrival, voided ones only if asked for."""
+        """Return a board's events after `after_seq`, in the order of arrival.
 
-    async def count_events(self, board_id: int | None = None) -> int:
-        """How many events a board has, or all boards together."""
-
-    def refold(self, board: Board) -> AsyncIterator[list[Refolded]]:
-        """Every user of a board, by user id, with the rows of open periods and a fresh fold of the events: for verify.
-
-        Each chunk is a consistent view, of the periods that are open then. Memory does not grow with the number of
-        events.
+        `voided`: include voided events.
         """
 
-    # Who and what is there
+    async def count_events(self, board_id: int | None = None) -> int:
+        """Return the number of events of a board, or of all boards, without voided ones."""
+
+    def refold(self, board: Board) -> AsyncIterator[list[Refolded]]:
+        """Yield every user of a board, by user id, with the rows of open periods and a new fold of the events.
+
+        Used by verify. Each chunk is a consistent view, of the periods that are open at that moment. Memory does not
+        grow with the number of events.
+        """
+
+    # Registry: pods, keys, boards
 
     async def registry_revision(self) -> int:
-        """A number that grows with every change of pods, keys and boards."""
+        """Return a number that grows with every change of pods, keys, boards and schemas."""
 
     async def create_pod(self, pod: Pod) -> Pod:
-        """Conflict if the id is taken by a pod with another name; else idempotent."""
+        """Store a pod, and return it as stored.
+
+        Idempotent. Raises `Conflict` if a pod with the same id and another name exists.
+        """
 
     async def pods(self) -> list[Pod]:
-        """All, by id."""
+        """Return all pods, ordered by id."""
 
     async def create_key(self, key: Key) -> None:
-        """Conflict if the key's id is taken; NotFound if there is no such pod."""
+        """Store a key. Raises `Conflict` if its id is taken, `NotFound` if the pod does not exist."""
 
     async def keys(self) -> list[Key]:
-        """All that were not revoked, oldest first."""
+        """Return all keys that are not revoked, oldest first."""
 
     async def revoke_key(self, key_id: str) -> bool:
-        """False if there is no such key."""
+        """Revoke a key; return False if it does not exist or is revoked already."""
 
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
-        """Store a board and its first periods; gives it with its ids. Conflict if its UUID is taken."""
+        """Store a board and its first periods in one transaction, and return it with its ids.
 
-    async def update_board(self, change: BoardChange, history: str | None = None) -> Board:
-        """Store a changed board with its changed and its new periods, all at once; gives it with their ids.
+        Raises `Conflict` if its UUID is taken, `NotFound` if the pod does not exist.
+        """
 
-        Conflict if its revision is not the stored one any more; else that grows. Stale if the ledger is not in
-        `history`. Events that are being recorded on the board are finished before, and those that come after it must
-        know it. Conflict with the code `period_has_scores` if there are events from `free_from` on, or could be, for it
-        is not ahead of the clock; with `end_before_scores` if there are any from `ends_at` on.
+    async def update_board(self, change: BoardUpdate, history: str | None = None) -> Board:
+        """Store a changed board, its changed periods and its new ones in one transaction; return it with the new ids.
+
+        The revision grows by one. Waits until the events that are being recorded on the board are stored; events that
+        are recorded afterwards must know the new board (see `record`).
+
+        Raises `Conflict` if the board's revision is no longer the stored one; with `period_has_scores` if there are
+        events from `free_from` on, or could be because it is not in the future; with `end_before_scores` if there are
+        events from `ends_at` on. Raises `Stale` if the ledger is not in `history` (None: the history of `as_of`).
         """
 
     async def free_instant(self, board_id: int, earliest: int, notice_us: int) -> FreeInstant:
-        """An instant that is some time ahead of all clocks, and from which on a board has no events yet."""
+        """Return an instant at or after which a board has no events yet.
+
+        It is at least `notice_us` microseconds after `earliest` and after the clock.
+        """
 
     async def boards(self, ids: Sequence[int] | None = None) -> list[Board]:
-        """Some or all, oldest first, with the periods that are not final."""
+        """Return some or all boards, oldest first, with their periods that are not final."""

@@ -1,4 +1,7 @@
-"""The outbox: what others are to be told, written with what it tells of, in one transaction, and sent afterwards."""
+"""The Outbox: messages to webhooks. A message is stored in the transaction that causes it, and sent afterwards.
+
+Delivery is at least once.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,7 +10,7 @@ from msgspec import Struct
 
 
 class Message(Struct, frozen=True):
-    """`message_id` is unique: receivers know a repetition by it. `body` is JSON text."""
+    """A message to a webhook. `message_id` is unique, so receivers can detect duplicates. `body` is JSON text."""
 
     message_id: str
     pod_id: str
@@ -19,7 +22,7 @@ class Message(Struct, frozen=True):
 
 
 class Webhook(Struct, frozen=True):
-    """Where a pod's messages go. The secret signs them, so it is kept as it is."""
+    """Where a pod's messages go. The secret is stored in plain text, because it signs the messages."""
 
     pod_id: str
     url: str
@@ -29,34 +32,37 @@ class Webhook(Struct, frozen=True):
 
 class Outbox(Protocol):
     async def put_webhook(self, webhook: Webhook) -> None:
-        """Set or replace the webhook of a pod. NotFound if there is no such pod."""
+        """Set or replace the webhook of a pod. Raises `NotFound` if the pod does not exist."""
 
     async def webhook(self, pod_id: str) -> Webhook | None: ...
 
     async def delete_webhook(self, pod_id: str) -> bool:
-        """Messages that wait for it are given up. False if there was none."""
+        """Delete a pod's webhook and its undelivered messages; return False if there was no webhook."""
 
     async def post(self, message: Message) -> None:
-        """Add a message that is to be sent now, if the pod has a webhook. One whose id is taken is left out."""
+        """Add a message that is due now.
+
+        Does nothing if the pod has no webhook or the message id is taken, so the call is idempotent.
+        """
 
     async def due(self, now: int, limit: int, without: Sequence[str] = ()) -> list[Message]:
-        """Messages that are to be sent now, oldest first: up to `limit` of each pod, of some pods none."""
+        """Return the messages to send now, oldest due first: up to `limit` per pod, none of the pods in `without`."""
 
     async def delivered(self, message_id: str, now: int) -> None: ...
 
     async def failed(self, message_id: str, next_try_at: int, error: str) -> None: ...
 
     async def waiting(self) -> int:
-        """How many were released and not delivered yet."""
+        """Return the number of messages that are released and not delivered yet."""
 
     async def forget(self, delivered_before: int, limit: int) -> int:
-        """Remove messages that were delivered long ago."""
+        """Remove up to `limit` messages that were delivered before an instant; return how many."""
 
 
 class Sender(Protocol):
-    """Carries a message out of the house."""
+    """Sends messages to webhooks."""
 
     async def send(self, url: str, headers: dict[str, str], body: bytes) -> None:
-        """Return once the receiver has taken it. Unavailable, with the reason, if not."""
+        """Send a message, and return once the receiver has accepted it. Raises `Unavailable` with the reason if not."""
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The part of the ledger that is about events from other systems and for them: schemas, replays, what is published."""
+"""The StreamStore: the part of the ledger for Kafka: event schemas, replays of dead letters, publishing."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,52 +11,57 @@ from laurels.ports.ledger import StoredEvent
 
 
 class Replay(Struct, frozen=True):
-    """A dead letter that was counted after all. `place`: its partition, offset and time."""
+    """A dead letter that was replayed successfully. `record_id` contains its partition, offset and time."""
 
-    place: str
+    record_id: str
     outcome: str
     replayed_at: int
 
 
 class Cursors(Struct, frozen=True):
-    """Up to where accepted events were published. `behind`: pods whose topics could not be written, each up to a cursor
-    of its own; `every` is for all others.
+    """How far the accepted events have been published.
+
+    `behind` maps pods whose topics could not be written to their own cursors. `every` applies to all other pods.
     """
 
     every: str
     behind: dict[str, str] = {}
 
 
-class Streams(Protocol):
+class StreamStore(Protocol):
     # Schemas
 
     async def schemas(self) -> list[Schema]:
-        """All, of all pods, the last made first."""
+        """Return all schemas of all pods, newest first."""
 
     async def put_schema(self, schema: Schema, *, keep_state: bool) -> Schema:
-        """Make or replace a version of a pod's schema; gives it as stored. NotFound if there is no such pod.
+        """Create or replace a version of a pod's schema, and return it as stored.
 
-        When it was made stays, and its state if asked for. Counts as a change of the registry, as the next two do.
+        Keeps the creation time of an existing version, and its state if `keep_state` is set. Raises `NotFound` if the
+        pod does not exist. Increases `Ledger.registry_revision`, as do `set_schema_state` and `delete_schema`.
         """
 
     async def set_schema_state(self, pod_id: str, version: str, state: SchemaState, now: int) -> Schema | None:
-        """None if there is no such schema."""
+        """Set the state of a schema, and return it; None if it does not exist."""
 
     async def delete_schema(self, pod_id: str, version: str) -> bool:
-        """Remove one that is a draft or retired. False if there was none."""
+        """Delete a schema that is a draft or retired; return False if there was none."""
 
     # Dead letters
 
-    async def replays(self, pod_id: str, places: Sequence[str]) -> list[Replay]:
-        """Those of some dead letters that were replayed."""
+    async def replays(self, pod_id: str, record_ids: Sequence[str]) -> list[Replay]:
+        """Return the replays of those dead letters that were replayed."""
 
     async def note_replays(self, pod_id: str, replays: Sequence[Replay]) -> None:
-        """The first note of each stays."""
+        """Store replays. Idempotent: the first replay of each dead letter stays."""
 
-    # What is published
+    # Publishing
 
     async def begin_publishing(self) -> Cursors:
-        """Where the publishing of accepted events has come to. The first time it begins now: the past is not told."""
+        """Return how far the accepted events have been published.
+
+        The first call starts publishing at the current position: earlier events and periods are never published.
+        """
 
     async def accepted_after(
         self,
@@ -67,22 +72,24 @@ class Streams(Protocol):
         pod_id: str | None = None,
         without: Sequence[str] = (),
     ) -> tuple[list[tuple[int, StoredEvent]], str]:
-        """The next accepted events with their board ids, voided ones left out, and where to go on.
+        """Return the next accepted events, each with its board id, and the cursor to continue from.
 
-        Each event that was committed is given once, however its transaction was overtaken by others. `up_to`: none
-        beyond that cursor. Of one pod only, or of all but some.
+        Leaves out voided events. Following the cursor returns each committed event once, regardless of the order in
+        which transactions commit. `up_to`: no events beyond this cursor. `pod_id`: only of this pod. `without`: not of
+        these pods.
         """
 
     async def move_cursors(self, before: Cursors, after: Cursors) -> bool:
-        """All up to here was published. False, and nothing is changed, if the cursors are not as they were before.
+        """Store that all events up to the cursors `after` have been published.
 
-        So of two servers that publish at the same time one finds out, and neither passes over what the other left.
+        Returns False, and changes nothing, if the stored cursors are not `before`. So if two servers publish at the
+        same time, one of them notices, and neither skips events that the other did not publish.
         """
 
     async def unpublished_periods(self, limit: int, without: Sequence[str] = ()) -> list[tuple[int, Period]]:
-        """Periods that were frozen, whatever became of them since, and not published yet, with their board ids.
+        """Return up to `limit` periods that were frozen and not published yet, with their board ids.
 
-        `without`: not of these pods.
+        Includes periods that have been replaced or pruned since. `without`: not of these pods.
         """
 
     async def period_published(self, period_id: int) -> None: ...

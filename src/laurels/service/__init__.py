@@ -1,1 +1,1 @@
-"""The use cases. Knows the ports and the core, and no technology."""
+"""The use cases. They depend on the ports and the core, never on adapters."""

@@ -1,67 +1,57 @@
-"""The whole service as one value: what an entry point needs, opened and closed in the right order."""
+"""The whole service in one object for the entry points, opened and closed in the right order."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
 
 import structlog
 
 from laurels.core.board import DEFAULT_POD, Board
 from laurels.errors import LaurelsError, TooMany, Unavailable
-from laurels.ports import Broker, Clock, Feed, Index, Ledger, Sender, Spool, Standby
-from laurels.service.access import Access
-from laurels.service.batcher import Batcher
-from laurels.service.boards import Boards
-from laurels.service.chores import Chores
-from laurels.service.erasure import Erasures
-from laurels.service.follower import Follower, Progress
-from laurels.service.freezing import Freezer
-from laurels.service.healing import Healer
+from laurels.ports import Broker, Clock, Feed, Index, IndexHealth, Ledger, Sender, Spool
+from laurels.service.boards.access import Access
+from laurels.service.boards.boards import Boards
+from laurels.service.boards.registry import Registry
+from laurels.service.index.rebuild import Rebuilt, rebuild_board
+from laurels.service.index.repairer import IndexRepairer
+from laurels.service.index.updater import IndexUpdater, Progress
+from laurels.service.index.verify import Checked, verify_board
 from laurels.service.ingest.alarm import Alarm
 from laurels.service.ingest.consumer import Consumer
 from laurels.service.ingest.dead_letters import DeadLetters
 from laurels.service.ingest.intake import Intake
 from laurels.service.ingest.schemas import Schemas
 from laurels.service.ingest.topics import Topics
-from laurels.service.jobs import Jobs
+from laurels.service.jobs.definitions import JobDefinitions
+from laurels.service.jobs.retention import Retention
+from laurels.service.jobs.runner import LEASE_MS, JobRunner
 from laurels.service.live import LiveHub, Reader
-from laurels.service.moderation import Moderation
-from laurels.service.people import People
-from laurels.service.publisher import Publisher
-from laurels.service.rank_source import RankSource
-from laurels.service.reads import Reads
-from laurels.service.rebuild import Rebuilt, rebuild_board
-from laurels.service.recorder import Recorder
-from laurels.service.registry import Registry
-from laurels.service.retention import Retention
-from laurels.service.seasons import Seasons
-from laurels.service.spooling import Spooler
-from laurels.service.submit import Submissions
-from laurels.service.verify import Checked, verify_board
-from laurels.service.webhooks import Webhooks
+from laurels.service.moderation.moderation import Moderation
+from laurels.service.people.erasures import Erasures
+from laurels.service.people.profiles import Profiles
+from laurels.service.publish.publisher import Publisher
+from laurels.service.publish.webhooks import Webhooks
+from laurels.service.read.rank_source import RankSource
+from laurels.service.read.reads import Reads
+from laurels.service.seasons.freezer import Freezer
+from laurels.service.seasons.seasons import Seasons
+from laurels.service.write.batcher import Batcher
+from laurels.service.write.recorder import Recorder
+from laurels.service.write.spooler import Spooler
+from laurels.service.write.submissions import Submissions
+from laurels.settings import Settings
 
 log = structlog.get_logger()
 
-# So many rankings are asked to find out whether any can be read.
+# `answers_without` checks at most this many rankings.
 LOOK_AT = 20
-# A server that died keeps a job from the others for so long.
-JOBS_LEASE_MS = 10_000
-ALERT_PERCENT = 5
-LIVE_TICK_MS = 100
-MAX_LIVE = 20_000
-MAX_LIVE_PER_KEY = 10_000
-
-
-class Ingest(NamedTuple):
-    """That scores are taken from Kafka, too, as a member of a group, and how many records at a time."""
-
-    group: str
-    batch: int
 
 
 class Laurels:
-    """`open`, then `load` (reads and writes answer 503 until it is done), then `close`, whatever happened."""
+    """The service and its lifecycle: `open`, then `load`, then `close`.
+
+    Reads and writes return 503 until `load` is done. Call `close` even if `open` or `load` failed.
+    """
 
     def __init__(
         self,
@@ -73,200 +63,190 @@ class Laurels:
         sender: Sender,
         spool: Spool | None = None,
         broker: Broker | None = None,
-        ingest: Ingest | None = None,
-        topic_prefix: str = "",
-        alert_percent: int = ALERT_PERCENT,
         admin_key: str,
-        max_boards: int,
-        max_batch: int,
-        max_pending: int,
-        write_timeout_ms: int,
-        repair_interval_ms: int,
-        jobs_interval_ms: int,
-        jobs_lease_ms: int = JOBS_LEASE_MS,
-        live_tick_ms: int = LIVE_TICK_MS,
-        max_live: int = MAX_LIVE,
-        max_live_per_key: int = MAX_LIVE_PER_KEY,
+        settings: Settings,
+        jobs_lease_ms: int = LEASE_MS,
     ) -> None:
-        # Only a ledger that others may write to, too, can answer for an index that is away from it.
+        # Only the ledger of the shared mode (PostgreSQL) can compute ranks while the index is unavailable.
         shared = ledger.ranks is not None
         self.clock = clock
-        self._ledger = ledger
-        self._index = index
+        self.ledger = ledger
+        self.index = index
         self.feed = feed
-        self._healer = Healer(ledger, index, repair_interval_ms / 1000 if shared else None)
-        self._follower = Follower(ledger, index, self._healer)
-        self._registry = Registry(ledger, feed, shared=shared)
-        self.access = Access(ledger, self._registry, clock, admin_key)
-        self.boards = Boards(ledger, self._follower, self._registry, clock, max_boards)
+        repair_s = settings.storage.repair_interval_ms / 1000
+        self.repairer = IndexRepairer(ledger, index, repair_s if shared else None)
+        self.updater = IndexUpdater(ledger, index, self.repairer)
+        self.registry = Registry(ledger, feed, shared=shared)
+        self.access = Access(ledger, self.registry, clock, admin_key)
+        self.boards = Boards(ledger, self.updater, self.registry, clock, settings.writes)
         recorder = Recorder(ledger, self.boards)
-        self.spooler = None if spool is None else Spooler(spool, recorder, self._follower, self.boards.by_id, clock)
-        self._batcher = Batcher(
-            recorder,
-            self._follower,
-            self.spooler,
-            max_batch=max_batch,
-            max_pending=max_pending,
-            timeout_ms=write_timeout_ms,
-        )
-        self.submissions = Submissions(ledger, self._follower, self._batcher, clock)
-        self._freezer = Freezer(ledger, index, self.boards, clock)
-        self.seasons = Seasons(ledger, self.boards, self._freezer, clock)
-        self.people = People(ledger, self._follower, feed, clock)
-        self.moderation = Moderation(ledger, self._follower, self.boards, clock)
-        self.erasures = Erasures(ledger, index, self._follower, self.boards, self.people, clock)
-        source = RankSource(ledger, index, self._healer)
-        self.reads = Reads(ledger, source, self._follower, self.boards, self.seasons, clock)
-        self.live = LiveHub(
-            Reader(self.reads, self.boards, self.people, clock),
-            feed,
-            tick_ms=live_tick_ms,
-            max_subscriptions=max_live,
-            max_per_key=max_live_per_key,
-        )
+        self.spooler = None if spool is None else Spooler(spool, recorder, self.updater, self.boards.by_id, clock)
+        self.batcher = Batcher(recorder, self.updater, self.spooler, settings.writes)
+        self.submissions = Submissions(ledger, self.updater, self.batcher, clock)
+        self.freezer = Freezer(ledger, index, self.boards, clock)
+        self.seasons = Seasons(ledger, self.boards, self.freezer, clock)
+        self.profiles = Profiles(ledger, self.updater, feed, clock)
+        self.moderation = Moderation(ledger, self.updater, self.boards, clock)
+        self.erasures = Erasures(ledger, index, self.updater, self.boards, self.profiles, clock)
+        source = RankSource(ledger, index, self.repairer)
+        self.reads = Reads(ledger, source, self.updater, self.boards, self.seasons, clock)
+        self.live = LiveHub(Reader(self.reads, self.boards, self.profiles, clock), feed, settings.live)
         self._sender = sender
         self.webhooks = Webhooks(ledger.outbox, sender, clock)
         retention = Retention(ledger, self.boards, clock)
-        self.schemas = Schemas(ledger, self._registry, clock)
-        intake = Intake(self.boards, self.schemas, self.submissions, self._registry)
-        self.topics = Topics(topic_prefix)
-        self.dead_letters = DeadLetters(broker, self.topics, intake, ledger, clock)
-        self._broker = broker
-        self._publisher = None if broker is None else Publisher(ledger, broker, self.topics, self.boards)
-        self._consumer: Consumer | None = None
-        if broker is not None and ingest is not None:
-            alarm = Alarm(ledger.outbox, clock, alert_percent)
-            self._consumer = Consumer(
-                broker, self.topics, intake, self.dead_letters, alarm, group=ingest.group, batch=ingest.batch
-            )
-        chores = Chores(
+        self.schemas = Schemas(ledger, self.registry, clock)
+        self.intake = Intake(self.boards, self.schemas, self.submissions, self.registry)
+        self.topics = Topics(settings.kafka.kafka_topic_prefix)
+        self.dead_letters = DeadLetters(broker, self.topics, self.intake, ledger, clock)
+        self.broker = broker
+        self.publisher = None if broker is None else Publisher(ledger, broker, self.topics, self.boards)
+        self.consumer: Consumer | None = None
+        if broker is not None and settings.kafka.ingest:
+            alarm = Alarm(ledger.outbox, clock, settings.kafka)
+            self.consumer = Consumer(broker, self.topics, self.intake, self.dead_letters, alarm, settings.kafka)
+        definitions = JobDefinitions(
             ledger,
             index,
-            self._freezer,
+            self.freezer,
             self.boards,
             self.webhooks,
             retention,
             self.moderation,
             self.erasures,
-            self._publisher,
+            self.publisher,
             clock,
         )
-        self.jobs = Jobs(ledger.jobs, clock, chores.jobs, interval_ms=jobs_interval_ms, lease_ms=jobs_lease_ms)
+        self.jobs = JobRunner(ledger.jobs, clock, definitions.jobs, settings.jobs, jobs_lease_ms)
         self._inspecting = asyncio.Lock()
-        # None: not open yet.
+        # None until `open` is done.
         self.ledger_id: str | None = None
 
     async def open(self) -> list[str]:
-        """Open the ledger and what is kept of it in memory; gives the migrations that were applied."""
-        migrations = await self._ledger.open()
+        """Open the ledger, the index and the feed, and return the names of the migrations that were applied.
+
+        Also loads the keys, boards and schemas into memory. After an error, the caller can call it again.
+        """
+        migrations = await self.ledger.open()
         await self.access.reload()
         await self.access.create_pod(DEFAULT_POD, "Default")
         await self.boards.open()
         await self.schemas.reload()
-        ledger_id = await self._ledger.identity()
+        ledger_id = await self.ledger.identity()
         if self.spooler is not None:
             await self.spooler.open(ledger_id)
-        if self._publisher is not None:
-            await self._publisher.open(await self._ledger.sender())
-        await self._index.open(ledger_id)
-        # From here on nothing fails, so that all of this can be tried again.
+        if self.publisher is not None:
+            await self.publisher.open(await self.ledger.sender())
+        await self.index.open(ledger_id)
+        # Nothing after this line can fail, so `open` can be retried as a whole.
         await self.feed.open(ledger_id)
-        self._registry.start(self.access.reload, self.schemas.reload, self.boards.reload)
-        self.people.start()
-        self._batcher.start()
+        self.registry.start(self.access.reload, self.schemas.reload, self.boards.reload)
+        self.profiles.start()
+        self.batcher.start()
         if self.spooler is not None:
             self.spooler.start()
         self.ledger_id = ledger_id
         return migrations
 
     def require_open(self) -> None:
-        """Before that, nobody knows which boards and keys there are."""
+        """Raise Unavailable until `open` is done, because boards and keys are unknown until then."""
         if self.ledger_id is None:
             raise Unavailable("starting", "The ledger is being opened. Try again in a moment.")
 
     async def load(self, progress: Progress = lambda _done, _total: None) -> None:
-        """Fill the index from the ledger."""
-        await self._follower.load_all(self.boards.all(), progress)
-        self._healer.start(self._registry.refresh)
+        """Fill the index from the ledger, then start the repair pass, the jobs and the Kafka consumer."""
+        await self.updater.load_all(self.boards.all(), progress)
+        self.repairer.start(self.registry.refresh)
         self.jobs.start()
-        if self._consumer is not None:
-            self._consumer.start()
+        if self.consumer is not None:
+            self.consumer.start()
 
     async def close(self) -> None:
-        """Finish what was taken, refuse what is new."""
+        """Reject new work, finish accepted work, then close all parts."""
         await self.live.close()
-        if self._consumer is not None:
-            await self._consumer.close()
+        if self.consumer is not None:
+            await self.consumer.close()
         await self.jobs.close()
         await self.moderation.close()
-        self.people.close()
-        await self._batcher.close()
-        await self._follower.buffers.close()
+        self.profiles.close()
+        await self.batcher.close()
+        await self.updater.buffers.close()
         if self.spooler is not None:
             await self.spooler.close()
-        await self._registry.close()
-        await self._healer.close()
+        await self.registry.close()
+        await self.repairer.close()
         await self.feed.close()
         await self._sender.close()
-        if self._broker is not None:
-            await self._broker.close()
-        await self._index.close()
-        await self._ledger.close()
+        if self.broker is not None:
+            await self.broker.close()
+        await self.index.close()
+        await self.ledger.close()
 
     @property
     def is_loaded(self) -> bool:
-        return self._follower.is_ready
+        return self.updater.is_ready
 
     async def dependencies(self) -> dict[str, str]:
-        """'ok', or why not, for everything that an answer needs."""
+        """Return the state of each dependency: 'ok', or the reason why it is not."""
         if self.ledger_id is None:
-            return {"ledger": "it is being opened, or can't be reached", "index": "loading"}
-        parts: dict[str, Ledger | Index | Broker] = {"ledger": self._ledger, "index": self._index}
-        if self._broker is not None:
-            parts["kafka"] = self._broker
+            return {"ledger": "not open yet, or unreachable", "index": "loading"}
+        parts: dict[str, Ledger | Index | Broker] = {"ledger": self.ledger, "index": self.index}
+        if self.broker is not None:
+            parts["kafka"] = self.broker
         states = dict(zip(parts, await asyncio.gather(*map(_state_of, parts.values())), strict=True))
         return states if self.is_loaded else states | {"index": "loading"}
 
     async def answers_without(self, away: str) -> bool:
-        """Whether reads are answered while the ledger, the index or Kafka is away."""
+        """Return True if the server can answer reads while `away` (ledger, index or kafka) is unavailable.
+
+        Without Kafka, it can once it is loaded. Without the index, it can in shared mode, because the ledger answers.
+        Without the ledger, it can in shared mode if the index has at least one complete ranking.
+        """
         if away == "kafka":
             return self.is_loaded
-        if self._ledger.ranks is None or not self.is_loaded:
+        if self.ledger.ranks is None or not self.is_loaded:
             return False
         if away == "index":
             return True
         rankings = [board.ranking(period.id) for board in self.boards.all() for period in board.periods][:LOOK_AT]
-        states = await self._index.states(rankings)
+        states = await self.index.states(rankings)
         return any(
-            state.standby is Standby.READY and not self._healer.is_behind(ranking)
+            state.health is IndexHealth.READY and not self.repairer.is_stale(ranking)
             for ranking, state in zip(rankings, states, strict=True)
         )
 
     async def count_rows(self) -> int:
-        """How many rows a check will look at."""
-        return await self._ledger.count_rows()
+        """Return the number of rows in the ledger, to report the progress of `verify` and `rebuild`."""
+        return await self.ledger.count_rows()
 
     async def verify(self) -> AsyncIterator[Checked]:
-        """Check every board, one run at a time. See service/verify.py."""
+        """Verify every board. See service/index/verify.py.
+
+        Raises TooMany if a verification or a rebuild is already running on this server.
+        """
         async with self._inspection():
-            await self._follower.buffers.flush()
+            await self.updater.buffers.flush()
             for board_id in [board.id for board in self.boards.all()]:
-                async for checked in verify_board(self._ledger, self._index, board_id, self.boards.by_id):
+                async for checked in verify_board(self.ledger, self.index, board_id, self.boards.by_id):
                     yield checked
 
     async def rebuild(self, boards: Sequence[Board]) -> AsyncIterator[Rebuilt]:
-        """Build every ranking of some boards anew. See service/rebuild.py."""
+        """Rebuild every ranking of these boards. See service/index/rebuild.py.
+
+        Raises TooMany if a verification or a rebuild is already running on this server.
+        """
         async with self._inspection():
             for board in boards:
-                async for rebuilt in rebuild_board(self._index, self._healer, board):
+                async for rebuilt in rebuild_board(self.index, self.repairer, board):
                     yield rebuilt
 
     @contextlib.asynccontextmanager
     async def _inspection(self) -> AsyncIterator[None]:
         if self._inspecting.locked():
-            raise TooMany("verify_running", "A check or a rebuild is already running. Try again when it is done.")
+            raise TooMany(
+                "verify_running", "A verification or a rebuild is already running. Try again when it is done."
+            )
         async with self._inspecting:
-            self._follower.require_ready()
+            self.updater.require_ready()
             yield
 
 

@@ -1,4 +1,4 @@
-// A board's page: podium, live list, own row, windows and segments, past rounds, spread of scores.
+// The page of a board: podium, live list, own row, windows and segments, past rounds, score distribution.
 
 import { Countdown } from "./countdown.js";
 import { h, name } from "./dom.js";
@@ -51,19 +51,19 @@ class BoardPage {
       pick: (entry) => this.follow(entry),
       load: async (offset, limit) => (await read(board(this.uuid, "/top"), { ...this.selection, offset, limit })).users,
     });
-    // Until there is somebody to show.
+    // Hidden until there are rows to show.
     this.rows.element.hidden = true;
     this.nobody = h("p", { class: "empty", hidden: true }, say("empty"));
     this.limited = h("p", { class: "quiet", hidden: true }, say("limited", { n: number(MOST_ROWS) }));
     this.around = new Rows({ label: say("me"), pick: (entry) => this.follow(entry) });
     this.own = h("section", { class: "panel own", "aria-labelledby": "own-title" });
-    // On a phone, while the panel is out of sight.
+    // Shown on a phone while the panel is not visible.
     this.ownLine = h("button", { type: "button", class: "own-line", hidden: true, onclick: () => this.own.scrollIntoView({ block: "start" }) });
     new IntersectionObserver(([seen]) => {
       this.ownSeen = seen.isIntersecting;
       this._showOwnLine();
     }).observe(this.own);
-    // On a phone they are a line each until they are asked for: the list comes first.
+    // Collapsed on a phone, where the list comes first.
     this.picture = h("div");
     this.spread = h("details", { class: "panel spread", open: wide.matches }, h("summary", {}, h("h2", {}, say("distribution"))), this.picture);
     this.past = h("div");
@@ -101,7 +101,7 @@ class BoardPage {
     setInterval(() => document.visibilityState === "visible" && this._plotOld && this._plot(), PLOT_MS);
   }
 
-  // What is looked at changes.
+  // Changing the view.
 
   look(change) {
     Object.assign(this, change);
@@ -182,7 +182,7 @@ class BoardPage {
 
   _showTop(frame) {
     const { users, totalUsers, board: told } = this.live.views.top;
-    // Without a reset, too: it may have come while there was no connection.
+    // Compared even without a reset frame, which can be missed while there is no connection.
     const isNew = this._shownPeriod !== undefined && this._shownPeriod !== told.period;
     this._shownPeriod = told.period;
     if (frame.type === "reset" || isNew) {
@@ -221,7 +221,7 @@ class BoardPage {
     this.clock.replaceChildren(...(this._countdown ? [this._countdown.element] : []));
   }
 
-  // One's own row.
+  // The user's own row.
 
   _showOwn() {
     this.rank = null;
@@ -283,7 +283,7 @@ class BoardPage {
       this.look({ segment: "global" });
       return;
     }
-    // Which regions there are is known; circles can be very many.
+    // The API lists regions; there can be too many circles to list.
     const { regions } = kind === "region" ? await read(board(this.uuid, "/regions"), { window: this.window }).catch(() => ({ regions: [] })) : { regions: [] };
     const field = regions.length
       ? h("select", { name: "id", onchange: () => this.look({ segment: `${kind}:${field.value}` }) },
@@ -303,7 +303,7 @@ class BoardPage {
     field.focus();
   }
 
-  // Others: search, past rounds, spread.
+  // Search, past rounds and score distribution.
 
   _search() {
     return h("search", { class: "panel" },
@@ -337,14 +337,16 @@ class BoardPage {
     if (this.seasons.hidden) return;
     const asked = this.window;
     const { periods } = await read(board(this.uuid, "/periods"), { window: asked, limit: 200 }).catch(() => ({ periods: null }));
-    // Too late, or nothing new.
-    if (asked !== this.window || periods === null || document.activeElement?.id === "season") return;
-    const past = periods.filter((period) => period.status === "FINAL");
-    // One that is over becomes final soon.
+    // Ignore the response if the window has changed.
+    if (asked !== this.window) return;
+    // Ask again if the call failed, or if a period is closing: it becomes final soon.
     clearTimeout(this._finishing);
-    if (periods.some((period) => period.status === "CLOSING")) {
+    if (periods === null || periods.some((period) => period.status === "CLOSING")) {
       this._finishing = setTimeout(() => this._loadSeasons(), FINISHING_MS * (1 + Math.random()));
     }
+    // Don't replace the list while the user is choosing from it.
+    if (periods === null || document.activeElement?.id === "season") return;
+    const past = periods.filter((period) => period.status === "FINAL");
     if (!past.length) {
       this.past.replaceChildren(h("p", { class: "quiet" }, say("seasons.none")));
       return;

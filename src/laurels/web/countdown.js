@@ -1,4 +1,4 @@
-// Counts down to a moment, by the server's clock.
+// A countdown to a point in time, by the server's clock.
 
 import { h } from "./dom.js";
 import { now } from "./server.js";
@@ -21,7 +21,7 @@ export class Countdown {
     const days = Math.floor(left / 86400);
     const clock = [Math.floor(left / 3600) % 24, Math.floor(left / 60) % 60, left % 60].map((part) => String(part).padStart(2, "0")).join(":");
     this._time.textContent = days ? `${say("days", { n: days })} ${clock}` : clock;
-    // Whoever is not in the page any more need not count.
+    // Stop when the element is no longer in the page.
     this._next = setTimeout(() => this.element.isConnected && this._tick(), 1000 - ((now() - this._end) % 1000 + 1000) % 1000);
   }
 }

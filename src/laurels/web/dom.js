@@ -1,4 +1,4 @@
-// Elements in one line: h("p", { class: "quiet", onclick }, "text", child).
+// Creates elements in one line: h("p", { class: "quiet", onclick }, "text", child).
 
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -28,7 +28,8 @@ export function name(entry) {
   return entry.displayName ?? entry.userId;
 }
 
-// One or two letters and a hue of its own for everybody. Pictures would be requests to other servers.
+// An avatar: the first letter of the name, in a color derived from the user id. Images would mean requests to other
+// servers.
 export function face(entry) {
   const letters = [...name(entry).normalize()].filter((letter) => /[\p{L}\p{N}]/u.test(letter));
   let hue = 0;

@@ -1,4 +1,4 @@
-// The public boards.
+// The home page: the list of public boards.
 
 import { h, name } from "./dom.js";
 import { count, say } from "./texts.js";

@@ -1,4 +1,4 @@
-// Starts the page: the language, the colours, and what the address asks for.
+// Starts the page: sets the language and the theme, and shows the page for the URL.
 
 import { home } from "./home.js";
 import { boardPage } from "./board.js";
@@ -12,7 +12,7 @@ function themes(button) {
   try {
     theme = localStorage.getItem("laurels.theme") ?? "auto";
   } catch {
-    // A browser may forbid it.
+    // The browser may block storage.
   }
   function use(next) {
     theme = THEMES.includes(next) ? next : "auto";
@@ -23,7 +23,7 @@ function themes(button) {
     try {
       localStorage.setItem("laurels.theme", theme);
     } catch {
-      // Then it lasts for this page.
+      // Without storage, the theme lasts until the page is reloaded.
     }
   }
   button.addEventListener("click", () => use(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]));

@@ -1,4 +1,4 @@
-// How the scores are spread, and where one's own is.
+// The score distribution, with the user's own score marked.
 
 import { h, svg } from "./dom.js";
 import { count, number, say } from "./texts.js";

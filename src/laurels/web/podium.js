@@ -1,4 +1,4 @@
-// The best three. Whoever changes places is seen to move.
+// The top three. Changes of position are animated.
 
 import { face, h, name } from "./dom.js";
 import { number, say } from "./texts.js";
@@ -56,7 +56,7 @@ export class Podium {
     return step;
   }
 
-  // The letter of the face and the hint follow the name.
+  // The avatar and the tooltip depend on the name.
   _rename(step, entry) {
     step.name.textContent = name(entry);
     step.button.title = say("follow", { name: name(entry) });

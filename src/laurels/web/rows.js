@@ -1,5 +1,5 @@
-// A list of any length of which only what is seen is in the page. Rows are known by their user, so one whose place
-// changes glides there.
+// A list of any length, of which only the visible rows are in the page. Rows are keyed by user id, so that a row moves
+// smoothly when its position changes.
 
 import { face, h, name } from "./dom.js";
 import { number, say } from "./texts.js";
@@ -7,11 +7,12 @@ import { number, say } from "./texts.js";
 const OVERSCAN = 8;
 const PAGE = 100;
 const MARKED_MS = 6000;
-// Browsers can't show more than some 33 million pixels in one piece.
+// Browsers limit the height of an element to about 33 million pixels.
 export const MOST_ROWS = 300_000;
 
 export class Rows {
-  // `first`: the index of the first row. `load(offset, limit)` gives entries from there on. `pick(entry)`: a name was chosen.
+  // `first`: index of the first row. `load(offset, limit)` returns the entries from `offset` on. `pick(entry)` is called
+  // when a name is selected.
   constructor({ first = 0, load = null, pick, label }) {
     this._first = first;
     this._load = load;
@@ -39,7 +40,7 @@ export class Rows {
     removeEventListener("resize", this._scrolled);
   }
 
-  // What the server says of the best, in order, and of how many there are in all.
+  // Shows the top entries, in order, of a list with `total` entries.
   show(entries, total) {
     const before = new Map(this._live.map((entry) => [entry.userId, entry.rank]));
     const until = Date.now() + MARKED_MS;
@@ -53,7 +54,7 @@ export class Rows {
     this._plan();
   }
 
-  // Another ranking: nothing of before counts.
+  // Discards everything, because another ranking is shown next.
   clear() {
     this._live = [];
     this._pages.clear();
@@ -69,7 +70,7 @@ export class Rows {
     return 0;
   }
 
-  // Rows beyond the live ones that are seen now: read them again.
+  // Reloads the visible rows that live updates do not cover.
   refresh() {
     const [from, to] = this._range();
     if (to <= this._live.length && !this._pages.size) return;
@@ -80,7 +81,7 @@ export class Rows {
     this._plan();
   }
 
-  // Rows grow with the type: a row that nobody sees is measured.
+  // Row height depends on the font size, so an invisible row is measured.
   get rowHeight() {
     return this._measure.getBoundingClientRect().height || 48;
   }
@@ -93,7 +94,7 @@ export class Rows {
   }
 
   _range() {
-    // A short list is in the page as a whole.
+    // A list without `load` is short, so all its rows are in the page.
     if (!this._load) return [this._first, Math.max(this._first, this._live.length)];
     const height = this.rowHeight;
     const top = this.body.getBoundingClientRect().top;
@@ -118,7 +119,7 @@ export class Rows {
     for (let index = from; index < to; index += 1) {
       const entry = this._entry(index);
       const page = Math.floor(index / PAGE);
-      // What was read and is not there is asked for again with the next refresh, not sooner.
+      // An entry that is missing from a loaded page is requested again at the next refresh, not before.
       if (index >= this._live.length && (!this._pages.has(page) || this._pages.get(page).old)) this._fetch(page);
       if (!entry) continue;
       if (seen.has(entry.userId)) continue;
@@ -176,7 +177,7 @@ export class Rows {
     return row;
   }
 
-  // The letter of the face and the hint follow the name.
+  // The avatar and the tooltip depend on the name.
   _rename(row, entry) {
     row.name.textContent = name(entry);
     row.button.title = say("follow", { name: name(entry) });
@@ -195,7 +196,7 @@ export class Rows {
       kept.entries = await this._load(page * PAGE, PAGE);
       if (this._pages.get(page) === kept) this._plan();
     } catch {
-      // Tried again with the next refresh.
+      // Retried at the next refresh.
     } finally {
       kept.loading = false;
     }

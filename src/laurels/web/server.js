@@ -1,14 +1,14 @@
-// Talks to the server: reads, and boards as they change.
+// Calls to the server: reads and live updates.
 
 const SILENCE_MS = 40_000;
 const FIRST_PAUSE_MS = 300;
-const LONGEST_PAUSE_MS = 10_000;
-// Closed with 4000 and the status of a problem. Those that pass are worth another try.
+const LONGEST_PAUSE_MS = 5_000;
+// WebSocket close codes are 4000 + the HTTP status of the problem. These ones are temporary, so reconnect.
 const PASSES = new Set([4408, 4429, 4500, 4503]);
 
 let ahead = 0;
 
-// The server's time, as far as its answers tell.
+// The server's time, estimated from the Date header of its responses.
 export function now() {
   return Date.now() + ahead;
 }
@@ -28,7 +28,7 @@ export function board(uuid, rest = "") {
 export async function read(path, query = {}) {
   const response = await fetch(`${path}?${parameters(query)}`, { headers: { Accept: "application/json" } });
   const told = Date.parse(response.headers.get("Date") ?? "");
-  // To the second; closer than that is no difference.
+  // The header has a resolution of one second, so smaller differences are ignored.
   if (told && Math.abs(told - now()) > 1500) ahead = told - Date.now();
   const body = await response.json().catch(() => ({ status: response.status, code: "internal", detail: response.statusText }));
   if (!response.ok) throw new Problem(body);
@@ -39,7 +39,8 @@ function parameters(query) {
   return new URLSearchParams(Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== ""));
 }
 
-// Follows a board. `changed(view, frame)` after each frame, `connected(yes)`, `ended(problem)` when it is over for good.
+// Live updates of a board. Calls `changed(view, frame)` after each frame, `connected(yes)` when the connection is made or
+// lost, and `ended(problem)` when it will not reconnect.
 export class Live {
   constructor(uuid, query, hear) {
     this.views = {};
@@ -71,7 +72,7 @@ export class Live {
   _take(frame) {
     this._wait();
     if (frame.type === "problem") {
-      // It will be closed: whether to come back, and not too soon, is decided then.
+      // The server closes the connection next. `_closed` decides whether and when to reconnect.
       this._problem = frame.problem;
       return;
     }
@@ -81,7 +82,7 @@ export class Live {
     const view = (this.views[frame.view] ??= { users: [], sequence: 0 });
     if (frame.type === "changes") {
       if (frame.sequence !== view.sequence + 1) {
-        // A frame is missing: all of it again.
+        // A frame is missing, so reconnect and load the whole view.
         this.views = {};
         this._lose();
         return;
@@ -96,7 +97,7 @@ export class Live {
     this._hear.changed(frame.view, frame);
   }
 
-  // Heartbeats come more often than that.
+  // Heartbeats are more frequent than SILENCE_MS, so a longer silence means that the connection is lost.
   _wait() {
     clearTimeout(this._silence);
     this._silence = setTimeout(() => this._lose(), SILENCE_MS);

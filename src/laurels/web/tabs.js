@@ -1,4 +1,4 @@
-// Tabs by keyboard and screen reader: one of them is in the order of Tab, the arrows go to the others.
+// Tabs that work with keyboard and screen reader: Tab reaches the selected one, the arrow keys reach the others.
 
 import { h } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// What is said, in the language of whoever looks. A language is one file in languages/.
+// The texts of the page in the user's language. Each language is one file in languages/.
 
 let texts = {};
 let code = "en";
@@ -25,7 +25,7 @@ export async function start(choose) {
 
 async function use(language) {
   const [chosen, english] = await Promise.all([language, "en"].map(async (each) => (await fetch(`/web/languages/${each}.json`)).json()));
-  // What a language lacks is said in English.
+  // English fills in for texts that a language lacks.
   texts = { ...english.texts, ...chosen.texts };
   code = language;
   plurals = new Intl.PluralRules(code);
@@ -46,13 +46,13 @@ export function has(name) {
   return name in texts;
 }
 
-// "1 player", "2 players": as many forms as the language has.
+// "1 player", "2 players": in the plural form of the language.
 export function count(name, n, values = {}) {
   const form = `${name}_${plurals.select(n)}`;
   return say(form in texts ? form : `${name}_other`, { n: number(n), ...values });
 }
 
-// Every digit, as long as a row has room for them.
+// Shows all digits of a number, as long as it fits into a row.
 export function number(value) {
   const size = Math.abs(value);
   if (size >= 1e13) return large.format(value);
@@ -79,6 +79,6 @@ function remember(language) {
   try {
     localStorage.setItem("laurels.language", language);
   } catch {
-    // A browser may forbid it; then it lasts for this page.
+    // The browser may block storage. Then the language is not remembered.
   }
 }

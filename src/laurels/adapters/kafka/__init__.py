@@ -1,4 +1,4 @@
-"""Kafka, by librdkafka."""
+"""Kafka, through librdkafka."""
 
 from laurels.adapters.kafka.broker import KafkaBroker
 from laurels.adapters.kafka.client_config import read_client_config

@@ -1,4 +1,4 @@
-"""The Broker: letters out by one producer, letters in by inboxes, and dead letters read where they lie."""
+"""The Broker on librdkafka: one producer for all records, consumers for groups, and reads of dead letters by offset."""
 
 import asyncio
 import threading
@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from laurels.adapters.kafka.inbox import KafkaInbox, read_letter
+from laurels.adapters.kafka.consumer import KafkaRecordConsumer, read_record
 from laurels.errors import Invalid, Unavailable
-from laurels.ports import Inbox, Letter, Outgoing, Undelivered
+from laurels.ports import KafkaRecord, OutgoingRecord, RecordConsumer, Undelivered
 
 log = structlog.get_logger()
 
@@ -28,15 +28,15 @@ TELL_EVERY_S = 60.0
 SEND_TIMEOUT_MS = 10_000
 READ_TIMEOUT_S = 10
 READ_AT_ONCE = 500
-# So soon the topic of a new pod is noticed.
+# Interval at which the topics of new pods are discovered.
 METADATA_MS = 1000
-# So soon the partitions of one that died go to others, unless it is set otherwise.
+# Time until the partitions of a dead consumer are reassigned. LAURELS_KAFKA_CONFIG can override it.
 SESSION_MS = 15_000
 QUEUED_KBYTES = 16 * 1024
 
 
 class KafkaBroker:
-    """`config`: what is passed through to librdkafka. Nothing connects before it is needed."""
+    """Kafka. `config` is passed to librdkafka. Clients connect on first use."""
 
     def __init__(self, servers: str, config: dict[str, str]) -> None:
         self._servers = servers
@@ -45,7 +45,7 @@ class KafkaBroker:
             "bootstrap.servers": servers,
             "client.id": "laurels",
             "error_cb": self._tell_error,
-            # What matters comes as errors, which we log as all else.
+            # Errors arrive in error_cb, which logs them, so librdkafka's own log is off.
             "log_level": 0,
             **config,
         }
@@ -54,13 +54,13 @@ class KafkaBroker:
         self._made: set[str] = set()
         self._making = threading.Lock()
         self._closing = False
-        # Dead letters need not wait for what is published.
+        # Two threads, so that dead letters do not wait for other records.
         self._senders = ThreadPoolExecutor(2, "laurels-kafka-send")
         self._readers = ThreadPoolExecutor(2, "laurels-kafka-read")
         self._pinger = ThreadPoolExecutor(1, "laurels-kafka-ping")
         self._check_config()
 
-    def open_inbox(self, pattern: str, group: str) -> Inbox:
+    def open_consumer(self, pattern: str, group: str) -> RecordConsumer:
         config = (
             {"session.timeout.ms": SESSION_MS}
             | self._common
@@ -75,22 +75,22 @@ class KafkaBroker:
                 "queued.max.messages.kbytes": QUEUED_KBYTES,
             }
         )
-        return KafkaInbox(config, pattern, self._ask_topic_ids)
+        return KafkaRecordConsumer(config, pattern, self._ask_topic_ids)
 
-    async def send(self, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
-        return await self._call(self._senders, lambda: self._send(letters))
+    async def send(self, records: Sequence[OutgoingRecord]) -> list[Undelivered | None]:
+        return await self._call(self._senders, lambda: self._send(records))
 
     async def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         return await self._call(self._readers, lambda: self._bounds(topic))
 
-    async def read(self, topic: str, partition: int, start: int, end: int) -> list[Letter]:
+    async def read(self, topic: str, partition: int, start: int, end: int) -> list[KafkaRecord]:
         return await self._call(self._readers, lambda: self._read(topic, partition, start, end))
 
     async def ping(self) -> None:
         await self._call(self._pinger, self._ping)
 
     async def close(self) -> None:
-        """What was not sent by now is sent again by whoever goes on."""
+        """Stop without waiting. The next consumer or server sends the unsent records again."""
         self._closing = True
         for executor in (self._senders, self._readers, self._pinger):
             executor.shutdown(wait=False, cancel_futures=True)
@@ -105,69 +105,72 @@ class KafkaBroker:
             raise Unavailable("kafka_unavailable", f"Kafka ({self._servers}): {reason}.") from error
 
     def _check_config(self) -> None:
-        """That a name or value is not known shows when a client is made."""
+        """Raise `Invalid` if librdkafka rejects a name or value, by creating a client: it checks them only then."""
         try:
             Consumer(self._common | {"group.id": "laurels"}).close()
         except KafkaException as error:
             raise Invalid(
                 "wrong_format",
-                f"librdkafka does not take its settings (LAURELS_KAFKA_CONFIG): {error.args[0].str()}",
+                f"librdkafka rejects the settings in the file LAURELS_KAFKA_CONFIG: {error.args[0].str()}",
                 field="LAURELS_KAFKA_CONFIG",
             ) from error
 
     def _tell_error(self, error: KafkaError) -> None:
-        """Librdkafka tries again by itself, many times a second; whoever waits is told by a timeout."""
+        """Log an error, at most once per TELL_EVERY_S and error code.
+
+        librdkafka retries many times per second. Callers that wait get a timeout.
+        """
         now = time.monotonic()
         kind = str(error.code())
         if now > self._told_at.get(kind, -TELL_EVERY_S) + TELL_EVERY_S:
             self._told_at[kind] = now
             log.warning("kafka", servers=self._servers, reason=error.str())
 
-    def _open_producer(self) -> Producer:
+    def open_producer(self) -> Producer:
         if self._producer is None:
             config = self._common | {
                 "acks": "all",
                 "enable.idempotence": True,
                 "delivery.timeout.ms": SEND_TIMEOUT_MS,
                 "linger.ms": 5,
-                # The broker knows its own limit.
+                # The broker enforces the limit.
                 "message.max.bytes": 100_000_000,
                 "topic.metadata.refresh.interval.ms": METADATA_MS,
             }
             self._producer = Producer(config)
         return self._producer
 
-    def _send(self, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
+    def _send(self, records: Sequence[OutgoingRecord]) -> list[Undelivered | None]:
         with self._making:
-            producer = self._open_producer()
-        self._make_topics({letter.topic for letter in letters})
-        answers = self._produce_apart(producer, letters)
-        for letter, answer in zip(letters, answers, strict=True):
+            producer = self.open_producer()
+        self._make_topics({record.topic for record in records})
+        answers = self._produce_apart(producer, records)
+        for record, answer in zip(records, answers, strict=True):
             if answer is not None:
-                # It may be gone, or was never made.
-                self._made.discard(letter.topic)
+                # The topic may have been deleted, or never created.
+                self._made.discard(record.topic)
                 if answer.fatal:
                     self._producer = None
         return answers
 
-    def _produce_apart(self, producer: Producer, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
-        """Send letters. What is refused as too large is sent again in halves: alone, most of it fits."""
-        answers = self._produce(producer, letters)
+    def _produce_apart(self, producer: Producer, records: Sequence[OutgoingRecord]) -> list[Undelivered | None]:
+        """Send records. Those refused as too large are sent again in halves, because most fit in a smaller batch."""
+        answers = self._produce(producer, records)
         large = [number for number, answer in enumerate(answers) if answer is not None and answer.too_large]
         middle = (len(large) + 1) // 2
-        for half in (large[:middle], large[middle:]) if len(letters) > 1 else ():
+        for half in (large[:middle], large[middle:]) if len(records) > 1 else ():
             if half:
-                again = self._produce_apart(producer, [letters[number] for number in half])
+                again = self._produce_apart(producer, [records[number] for number in half])
                 for number, answer in zip(half, again, strict=True):
                     answers[number] = answer
         return answers
 
-    def _produce(self, producer: Producer, letters: Sequence[Outgoing]) -> list[Undelivered | None]:
-        """Send letters and wait for them; not for those that others send by the same producer."""
-        sending = _Sending(len(letters))
-        for number, letter in enumerate(letters):
+    def _produce(self, producer: Producer, records: Sequence[OutgoingRecord]) -> list[Undelivered | None]:
+        """Send records and wait for their delivery, but not for records that other threads send."""
+        sending = _Sending(len(records))
+        for number, record in enumerate(records):
             try:
-                _produce(producer, letter, sending.note(number))
+                _produce(producer, record, sending.note(number))
             except KafkaException as error:
                 sending.end(number, _undelivered(error.args[0]))
         give_up_at = time.monotonic() + SEND_TIMEOUT_MS / 1000 + 1
@@ -176,8 +179,10 @@ class KafkaBroker:
         return sending.answers
 
     def _make_topics(self, topics: set[str]) -> None:
-        """With the partitions and replicas that the brokers have as their default. Where we may not make topics, or
-        somebody was quicker, they may be there all the same when they are written to.
+        """Create missing topics, with the brokers' default number of partitions and replicas.
+
+        A failure is only logged, because the topic may exist anyway by the time records are sent: another server may
+        have created it, or an operator if Laurels lacks the permission.
         """
         missing = topics - self._made
         if not missing:
@@ -191,15 +196,15 @@ class KafkaBroker:
                 try:
                     made.result(MAKE_TIMEOUT_S)
                     self._made.add(topic)
-                    log.info("topic_made", topic=topic)
+                    log.info("topic_created", topic=topic)
                 except (KafkaException, TimeoutError) as error:
-                    log.warning("topic_not_made", topic=topic, reason=str(error))
+                    log.warning("topic_not_created", topic=topic, reason=str(error))
 
     def _ping(self) -> None:
         self._admin().list_topics(timeout=PING_TIMEOUT_S)
 
     def _ask_topic_ids(self, topics: Collection[str]) -> dict[str, "Future[str]"]:
-        """Brokers before 2.8 give topics no ids."""
+        """Request the ids of topics. Brokers before 2.8 have none."""
         asked = self._admin().describe_topics(TopicCollection(sorted(topics)), request_timeout=PING_TIMEOUT_S)
         return {topic: _topic_id(described) for topic, described in asked.items()}
 
@@ -209,7 +214,7 @@ class KafkaBroker:
         return self._asker
 
     def _reader(self) -> Consumer:
-        # It is in no group: its name is never used.
+        # librdkafka requires a group id, but this consumer joins no group.
         return Consumer(self._common | {"group.id": "laurels-reader", "enable.auto.commit": False})
 
     def _bounds(self, topic: str) -> dict[int, tuple[int, int]]:
@@ -228,9 +233,9 @@ class KafkaBroker:
         finally:
             consumer.close()
 
-    def _read(self, topic: str, partition: int, start: int, end: int) -> list[Letter]:
+    def _read(self, topic: str, partition: int, start: int, end: int) -> list[KafkaRecord]:
         consumer = self._reader()
-        letters: list[Letter] = []
+        records: list[KafkaRecord] = []
         give_up_at = time.monotonic() + READ_TIMEOUT_S
         try:
             consumer.assign([TopicPartition(topic, partition, start)])
@@ -239,26 +244,28 @@ class KafkaBroker:
                     error = message.error()
                     if error is not None:
                         raise KafkaException(error)
-                    letter = read_letter(message)
-                    start = letter.offset + 1
-                    if letter.offset < end:
-                        letters.append(letter)
+                    record = read_record(message)
+                    start = record.offset + 1
+                    if record.offset < end:
+                        records.append(record)
                 (position,) = consumer.position([TopicPartition(topic, partition)])
-                # Offsets that hold nothing, such as those of transactions, are passed over.
+                # Skip offsets without a record, for example transaction markers.
                 start = max(start, position.offset)
                 if time.monotonic() > give_up_at:
-                    raise Unavailable("kafka_unavailable", f"{topic} could not be read within {READ_TIMEOUT_S} s.")
-            return letters
+                    raise Unavailable(
+                        "kafka_unavailable", f"Topic {topic} could not be read within {READ_TIMEOUT_S} s."
+                    )
+            return records
         finally:
             consumer.close()
 
 
-def _produce(producer: Producer, letter: Outgoing, note: Callable[[KafkaError | None, Message], None]) -> None:
+def _produce(producer: Producer, record: OutgoingRecord, note: Callable[[KafkaError | None, Message], None]) -> None:
     while True:
         try:
-            producer.produce(letter.topic, letter.value, letter.key, on_delivery=note, headers=list(letter.headers))
+            producer.produce(record.topic, record.value, record.key, on_delivery=note, headers=list(record.headers))
         except BufferError:
-            # The queue of the client is full: let some go first.
+            # The client's queue is full: wait until it has sent some records.
             producer.poll(0.1)
         else:
             producer.poll(0)
@@ -270,7 +277,7 @@ def _topic_id(described: "Future[Any]") -> "Future[str]":
 
     def tell(done: "Future[Any]") -> None:
         topic_id = "" if done.cancelled() or done.exception() is not None else str(done.result().topic_id)
-        # All zeros: none.
+        # An id of zeros means that the topic has none.
         told.set_result(topic_id if topic_id.strip("A=") else "")
 
     described.add_done_callback(tell)
@@ -278,10 +285,13 @@ def _topic_id(described: "Future[Any]") -> "Future[str]":
 
 
 class _Sending:
-    """What became of some letters. Whoever polls the producer, in whichever thread, is told of all of them."""
+    """The delivery results of some records.
+
+    Any thread that polls the producer receives the results of all threads' records.
+    """
 
     def __init__(self, count: int) -> None:
-        self.answers: list[Undelivered | None] = [Undelivered("It was not sent in time.")] * count
+        self.answers: list[Undelivered | None] = [Undelivered("The record was not delivered in time.")] * count
         self.left = set(range(count))
 
     def note(self, number: int) -> Callable[[KafkaError | None, Message], None]:

@@ -1,10 +1,10 @@
-"""What librdkafka is told beside the brokers: SASL, TLS and the like pass through from a file."""
+"""Settings for librdkafka from a file, for example SASL and TLS."""
 
 from pathlib import Path
 
 from laurels.errors import Invalid
 
-# Without these, what is counted could be lost, or counted by one that is not asked to.
+# Settings that Laurels sets. With other values, events could be lost, or counted by the wrong consumer.
 OURS = {
     "bootstrap.servers",
     "group.id",
@@ -21,7 +21,7 @@ OURS = {
 
 
 def read_client_config(path: Path | None) -> dict[str, str]:
-    """`name=value` lines; empty ones and those that begin with # are skipped."""
+    """Read a file of `name=value` lines. Empty lines and lines that start with # are skipped."""
     if path is None:
         return {}
     try:
@@ -34,9 +34,11 @@ def read_client_config(path: Path | None) -> dict[str, str]:
         if not name or name.startswith("#"):
             continue
         if not equals:
-            raise _bad(f"{path}, line {number}: it must be NAME=VALUE.")
+            raise _bad(f"{path}, line {number}: not in the form NAME=VALUE.")
         if name.strip() in OURS:
-            raise _bad(f"{path}, line {number}: {name.strip()} is not to be set here: Laurels sets it.")
+            raise _bad(
+                f"{path}, line {number}: {name.strip()} can't be set here, because Laurels sets it. Remove the line."
+            )
         config[name.strip()] = value.strip()
     return config
 

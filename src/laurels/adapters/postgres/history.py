@@ -1,8 +1,8 @@
-"""Which history this PostgreSQL is in, and whether it has lost data since somebody last looked.
+"""The history that this PostgreSQL is in, and the detection of lost data.
 
-Data can be lost when a standby that lags behind is promoted (the timeline is another), when a dump is restored (the
-files are others) and when the disk is set back to an older state (marks are missing). Whoever notices first begins a
-new history. From then on no server can write with what it knew before, and no index can be followed on from there.
+Data can be lost when a lagging standby is promoted (the timeline differs), when a dump is restored (the files differ),
+or when the disk is reset to an older state (marks are missing). The first server that notices begins a new history.
+From then on, no server can write with what it knew before, and no index can be repaired from the old history.
 """
 
 import secrets
@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 import structlog
 
 from laurels.adapters.postgres.pool import Connection, PostgresPool
-from laurels.adapters.sql_files import load_queries
+from laurels.adapters.postgres.sql import SQL
 from laurels.errors import Unavailable
 from laurels.ports import AsOf, Position
-
-SQL = load_queries("laurels.adapters.postgres", "history.sql")
 
 log = structlog.get_logger()
 
@@ -40,7 +38,10 @@ class PostgresHistory:
                 return self.as_of
             await self._begin(str(history), self._seen)
             self._seen = None
-        raise Unavailable("ledger_unavailable", "Servers with different data answer at the address of PostgreSQL.")
+        raise Unavailable(
+            "ledger_unavailable",
+            "Servers with different data answer at PostgreSQL's address. It must lead to one primary.",
+        )
 
     async def _look(self) -> Sequence[Any]:
         asked = (*(self._seen or (None, None)), self.as_of.history)
@@ -49,7 +50,7 @@ class PostgresHistory:
         return tuple(found)
 
     async def _begin(self, ended: str, mark: tuple[int, str] | None) -> None:
-        """Begin a new history, unless somebody else just did. `mark`: one that should be there."""
+        """Begin a new history, unless another server just did. `mark` is one that the ledger should have."""
 
         async def begin(connection: Connection) -> None:
             await connection.execute(SQL["lock_history"])
@@ -64,7 +65,7 @@ class PostgresHistory:
             log.warning(
                 "ledger_lost_data",
                 history=history,
-                reason="PostgreSQL was failed over or restored. What it lost is gone; rankings are built anew from it.",
+                reason="PostgreSQL was failed over or restored. The lost data is gone. Rankings are being rebuilt.",
             )
 
         await self._pool.write(begin, repeat=True, checked=False)
@@ -92,20 +93,21 @@ class PostgresHistory:
         found = await self._pool.read(lambda c: c.fetchrow(SQL["knows"], number, token, snapshot.next_id))
         assert found is not None, "the statement has one row"
         if not found["is_known"] and not found["is_old"]:
-            # Nobody noticed: all servers were stopped when it was restored.
+            # No server noticed, because all were stopped when the database was restored.
             await self._begin(position.history, mark)
             await self.read()
         return bool(found["is_known"])
 
     async def warn(self) -> None:
-        """Log what this PostgreSQL is set up to lose."""
+        """Log a warning for each setting with which this PostgreSQL can lose data."""
         found = await self._pool.read(lambda c: c.fetchrow(SQL["durability"]))
         assert found is not None, "the statement has one row"
-        if found["place"].endswith("?"):
+        if found["identity"].endswith("?"):
             log.warning(
                 "ledger_may_lose_unnoticed",
                 reason="This PostgreSQL does not tell its timeline: a failover to a lagging standby may go unnoticed. "
-                "Run `laurels rebuild` after each one, or allow pg_walfile_name and pg_current_wal_insert_lsn.",
+                "Run `laurels rebuild` after each one, or allow Laurels to call pg_walfile_name and "
+                "pg_current_wal_insert_lsn.",
             )
         if found["commits"] == "off":
             log.warning(
@@ -113,7 +115,7 @@ class PostgresHistory:
                 reason="synchronous_commit is off behind a pooler: a crash can lose the last acknowledged scores.",
             )
         if found["fsync"] == "off":
-            log.warning("ledger_may_lose", reason="fsync is off: a crash of its machine can lose or damage anything.")
+            log.warning("ledger_may_lose", reason="fsync is off: a crash of the machine can lose or corrupt any data.")
         if found["followers"] and not found["standbys"]:
             log.warning(
                 "ledger_may_lose",
@@ -123,7 +125,10 @@ class PostgresHistory:
 
 
 class Snapshot(NamedTuple):
-    """What a position says: PostgreSQL's snapshot (xmin, xmax, what is unfinished in between), and the last mark."""
+    """The content of a position: PostgreSQL's snapshot, and the last mark.
+
+    `next_id` is the snapshot's xmax. `unfinished` are the transactions between xmin and xmax that were in progress.
+    """
 
     next_id: int
     unfinished: list[int]

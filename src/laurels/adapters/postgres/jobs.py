@@ -1,23 +1,23 @@
-"""The JobBook in PostgreSQL: a lease by its clock, so a server that died or froze loses it by itself."""
+"""The JobStore in PostgreSQL. Its clock measures leases, so the lease of a server that died or hangs expires."""
 
 from laurels.adapters.postgres.pool import PostgresPool
-from laurels.adapters.postgres.seasons import SQL
+from laurels.adapters.postgres.sql import SQL
 from laurels.ports import JobRun
 
 
-class PostgresJobBook:
+class PostgresJobStore:
     def __init__(self, pool: PostgresPool) -> None:
         self._pool = pool
 
     async def take(self, name: str, owner: str, lease_ms: int, now: int) -> bool:
         taken = await self._pool.write(
-            lambda c: c.fetchval(SQL["take_job"], name, owner, lease_ms, now), repeat=True, statements=1
+            lambda c: c.fetchval(SQL["acquire_job"], name, owner, lease_ms, now), repeat=True, statements=1
         )
         return taken is not None
 
     async def leave(self, name: str, owner: str, now: int, result: str | None, error: str | None) -> None:
         await self._pool.write(
-            lambda c: c.execute(SQL["leave_job"], now, result, error, name, owner), repeat=True, statements=1
+            lambda c: c.execute(SQL["release_job"], now, result, error, name, owner), repeat=True, statements=1
         )
 
     async def runs(self) -> list[JobRun]:

@@ -1,36 +1,37 @@
-"""The Ledger on PostgreSQL. What it does is in scores.py, registry.py, seasons.py and ranks.py; here it is called."""
+"""The Ledger in PostgreSQL. It runs the functions of scores.py, registry.py, schema.py and take_over.py on a pool."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import asyncpg
 
-from laurels.adapters.postgres import registry, scores
+from laurels.adapters.postgres import registry, schema, scores
 from laurels.adapters.postgres.history import PostgresHistory, Snapshot
-from laurels.adapters.postgres.jobs import PostgresJobBook
+from laurels.adapters.postgres.jobs import PostgresJobStore
 from laurels.adapters.postgres.outbox import PostgresOutbox
-from laurels.adapters.postgres.people import PostgresPeople
+from laurels.adapters.postgres.periods import PostgresPeriodStore
 from laurels.adapters.postgres.pool import Connection, PostgresPool
+from laurels.adapters.postgres.profiles import PostgresProfileStore
 from laurels.adapters.postgres.ranks import PostgresRanks
-from laurels.adapters.postgres.scores import LAST_SEQ, SQL
-from laurels.adapters.postgres.seasons import PostgresSeasons
-from laurels.adapters.postgres.streams import PostgresStreams
+from laurels.adapters.postgres.record import record
+from laurels.adapters.postgres.scores import LAST_SEQ
+from laurels.adapters.postgres.sql import SQL
+from laurels.adapters.postgres.streams import PostgresStreamStore
 from laurels.adapters.postgres.take_over import need_empty, take_over
-from laurels.adapters.sql_files import load_migrations
-from laurels.adapters.sql_ledger import Stretch
-from laurels.core.board import Board, Ranking
+from laurels.adapters.sql.mapping import RowBatch
+from laurels.core.board import Board
 from laurels.core.windows import Span
-from laurels.errors import Stale, Unavailable
+from laurels.errors import Stale
 from laurels.ports import (
-    Act,
     AsOf,
-    BoardChange,
+    BoardUpdate,
     Clock,
     Event,
     FreeInstant,
     Key,
+    ModerationAction,
     Pod,
     Position,
-    Record,
+    RecordedEvent,
     Refolded,
     Row,
     StoredEvent,
@@ -38,53 +39,55 @@ from laurels.ports import (
 
 CHUNK_ROWS = 5000
 CHUNK_USERS = 1000
+BATCHES_AT_ONCE = 3
 
 
 class PostgresLedger:
     def __init__(self, url: str, clock: Clock, max_connections: int) -> None:
         self._clock = clock
-        self._pool = PostgresPool(url, max_connections)
-        self._history = PostgresHistory(self._pool)
-        self._ranks = PostgresRanks(self._pool)
-        self.seasons = PostgresSeasons(self._pool)
-        self.people = PostgresPeople(self._pool)
-        self.jobs = PostgresJobBook(self._pool)
-        self.outbox = PostgresOutbox(self._pool)
-        self.streams = PostgresStreams(self._pool)
+        self._max_connections = max_connections
+        self.pool = PostgresPool(url, max_connections)
+        self._history = PostgresHistory(self.pool)
+        self._ranks = PostgresRanks(self.pool)
+        self.periods = PostgresPeriodStore(self.pool)
+        self.profiles = PostgresProfileStore(self.pool)
+        self.jobs = PostgresJobStore(self.pool)
+        self.outbox = PostgresOutbox(self.pool)
+        self.streams = PostgresStreamStore(self.pool)
 
     async def open(self) -> list[str]:
-        await self._pool.open()
-        is_current = await self._pool.read(_is_current)
-        migrations = [] if is_current else await self._pool.fill(_migrate)
+        await self.pool.open()
+        is_current = await self.pool.read(schema.is_current)
+        migrations = [] if is_current else await self.pool.fill(schema.migrate)
         await self._history.read()
         await self._history.warn()
         return migrations
 
     async def close(self) -> None:
-        await self._pool.close()
+        await self.pool.close()
 
     async def ping(self) -> None:
-        await self._pool.read(lambda c: c.fetchval("SELECT 1"))
+        await self.pool.read(lambda c: c.fetchval("SELECT 1"))
 
     async def identity(self) -> str:
-        return str(await self._pool.read(lambda c: c.fetchval(SQL["ledger_id"])))
+        return str(await self.pool.read(lambda c: c.fetchval(SQL["ledger_id"])))
 
     async def sender(self) -> str:
-        return str(await self._pool.read(lambda c: c.fetchval(SQL["sender"])))
+        return str(await self.pool.read(lambda c: c.fetchval(SQL["sender"])))
 
     @property
     def ranks(self) -> PostgresRanks:
         return self._ranks
 
-    async def take_over(self, contents: Callable[[], AsyncIterator[Stretch]]) -> None:
-        """Fill an empty ledger with all that another one holds; all or nothing."""
-        await self._pool.fill(lambda c: take_over(c, contents()))
+    async def take_over(self, contents: Callable[[], AsyncIterator[RowBatch]]) -> None:
+        """Fill an empty ledger with the contents of another one, all or nothing."""
+        await self.pool.fill(lambda c: take_over(c, contents()))
 
     async def need_empty(self) -> None:
-        """Invalid if there is something in it."""
-        await self._pool.read(need_empty)
+        """Raise `Invalid` if the ledger is not empty."""
+        await self.pool.read(need_empty)
 
-    # Which history
+    # History
 
     @property
     def as_of(self) -> AsOf:
@@ -101,18 +104,23 @@ class PostgresLedger:
 
     # Scores
 
-    async def record(self, events: Sequence[Event], history: str | None = None) -> list[Record]:
-        """The event ids make a repetition safe: after a lost connection it is tried again."""
+    @property
+    def batches_at_once(self) -> int:
+        """Return at most half of the connections, so that reads and other writes don't wait for batches."""
+        return max(1, min(BATCHES_AT_ONCE, self._max_connections // 2))
+
+    async def record(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:
+        """See Ledger.record. Retried after a lost connection, which is safe because of the event ids."""
         known = history or self.as_of.history
         try:
-            return await self._pool.write(lambda c: scores.record(c, events, known), repeat=True, statements=1)
+            return await self.pool.write(lambda c: record(c, events, known), repeat=True, statements=1)
         except Stale:
-            # A board was changed, or all of it is another history by now.
+            # A board was changed, or the ledger is in another history.
             await self._history.read()
             raise
 
-    async def remove_user(self, board: Board, user_id: str, act: Act) -> list[Row]:
-        return await self._pool.write(lambda c: scores.remove_user(c, board, user_id, act), repeat=True, long=True)
+    async def remove_user(self, board: Board, user_id: str, act: ModerationAction) -> list[Row]:
+        return await self.pool.write(lambda c: scores.remove_user(c, board, user_id, act), repeat=True, long=True)
 
     async def rows(self, period_id: int) -> AsyncIterator[list[Row]]:
         after = ""
@@ -121,17 +129,17 @@ class PostgresLedger:
             after = chunk[-1].user_id
 
     async def count_rows(self) -> int:
-        return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_rows"])))
+        return int(await self.pool.scan(lambda c: c.fetchval(SQL["count_rows"])))
 
     async def position(self) -> Position:
-        """A snapshot: which transactions can be seen, and which of the older ones are not finished."""
+        """Return a snapshot: which transactions are visible, and which of the older ones are not finished."""
         return await self._history.position()
 
     async def changes(self, since: Position) -> AsyncIterator[list[Row]]:
         snapshot = Snapshot.parse(since.at)
-        # After a restore from a dump, events may carry ids from a time that has not come yet: they are left out.
-        end = int(await self._pool.read(lambda c: c.fetchval(SQL["end_of_changes"])))
-        touched = await self._pool.scan(lambda c: c.fetch(SQL["touched"], snapshot.unfinished, snapshot.next_id, end))
+        # After a restore from a dump, events may have transaction ids that are not reached yet: leave them out.
+        end = int(await self.pool.read(lambda c: c.fetchval(SQL["end_of_changes"])))
+        touched = await self.pool.scan(lambda c: c.fetch(SQL["touched"], snapshot.unfinished, snapshot.next_id, end))
         for start in range(0, len(touched), CHUNK_ROWS):
             yield await self._rows_of({(board, user) for board, user in touched[start : start + CHUNK_ROWS]})
         for query, bounds in (("late_events", (snapshot.unfinished,)), ("new_events", (snapshot.next_id, end))):
@@ -143,30 +151,20 @@ class PostgresLedger:
     async def count_changes(self, since: Position, limit: int) -> int:
         snapshot = Snapshot.parse(since.at)
         asked = (snapshot.next_id, limit, snapshot.unfinished)
-        return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_changes"], *asked)))
+        return int(await self.pool.scan(lambda c: c.fetchval(SQL["count_changes"], *asked)))
 
     async def forget_changes(self, keep: int, limit: int) -> int:
         async def forget(connection: Connection) -> int:
             return int(await connection.fetchval(SQL["forget_touches"], keep, limit))
 
-        return await self._pool.write(forget, repeat=True, statements=1, long=True)
-
-    async def best_rows(self, ranking: Ranking, limit: int) -> list[Row]:
-        async def read(connection: Connection) -> list[Row]:
-            rows = await scores.best_rows(connection, ranking, limit)
-            await scores.need_live(connection, ranking.period_id)
-            return rows
-
-        return await self._pool.scan(read)
+        return await self.pool.write(forget, repeat=True, statements=1, long=True)
 
     async def rows_of_user(self, period_ids: Sequence[int], user_id: str) -> list[Row]:
-        return scores.read_rows(
-            await self._pool.read(lambda c: c.fetch(SQL["rows_of_user"], list(period_ids), user_id))
-        )
+        return scores.read_rows(await self.pool.read(lambda c: c.fetch(SQL["rows_of_user"], list(period_ids), user_id)))
 
     async def rows_of_users(self, period_id: int, user_ids: Sequence[str]) -> list[Row]:
         return scores.read_rows(
-            await self._pool.read(lambda c: c.fetch(SQL["rows_of_period_users"], period_id, list(user_ids)))
+            await self.pool.read(lambda c: c.fetch(SQL["rows_of_period_users"], period_id, list(user_ids)))
         )
 
     async def user_events(
@@ -174,18 +172,18 @@ class PostgresLedger:
     ) -> list[StoredEvent]:
         last = LAST_SEQ if before_seq is None else before_seq
         return scores.read_events(
-            await self._pool.read(lambda c: c.fetch(SQL["user_events"], board_id, user_id, last, limit))
+            await self.pool.read(lambda c: c.fetch(SQL["user_events"], board_id, user_id, last, limit))
         )
 
     async def board_events(self, board_id: int, *, after_seq: int, limit: int, voided: bool) -> list[StoredEvent]:
         return scores.read_events(
-            await self._pool.read(lambda c: c.fetch(SQL["board_events"], board_id, after_seq, voided, limit))
+            await self.pool.read(lambda c: c.fetch(SQL["board_events"], board_id, after_seq, voided, limit))
         )
 
     async def count_events(self, board_id: int | None = None) -> int:
         if board_id is None:
-            return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_events"])))
-        return int(await self._pool.scan(lambda c: c.fetchval(SQL["count_board_events"], board_id)))
+            return int(await self.pool.scan(lambda c: c.fetchval(SQL["count_events"])))
+        return int(await self.pool.scan(lambda c: c.fetchval(SQL["count_board_events"], board_id)))
 
     async def refold(self, board: Board) -> AsyncIterator[list[Refolded]]:
         after = ""
@@ -193,46 +191,46 @@ class PostgresLedger:
             yield chunk
             after = chunk[-1].user_id
 
-    # Who and what is there
+    # Registry: pods, keys, boards
 
     async def registry_revision(self) -> int:
-        return int(await self._pool.read(lambda c: c.fetchval(SQL["registry_revision"])))
+        return int(await self.pool.read(lambda c: c.fetchval(SQL["registry_revision"])))
 
     async def create_pod(self, pod: Pod) -> Pod:
-        return await self._pool.write(lambda c: registry.create_pod(c, pod), repeat=True)
+        return await self.pool.write(lambda c: registry.create_pod(c, pod), repeat=True)
 
     async def pods(self) -> list[Pod]:
-        return [Pod(*columns) for columns in await self._pool.read(lambda c: c.fetch(SQL["pods"]))]
+        return [Pod(*columns) for columns in await self.pool.read(lambda c: c.fetch(SQL["pods"]))]
 
     async def create_key(self, key: Key) -> None:
-        await self._pool.write(lambda c: registry.create_key(c, key), repeat=False)
+        await self.pool.write(lambda c: registry.create_key(c, key), repeat=False)
 
     async def keys(self) -> list[Key]:
-        return await self._pool.read(registry.keys)
+        return await self.pool.read(registry.keys)
 
     async def revoke_key(self, key_id: str) -> bool:
         now = self._clock.now_us()
-        return await self._pool.write(lambda c: registry.revoke_key(c, key_id, now), repeat=False)
+        return await self.pool.write(lambda c: registry.revoke_key(c, key_id, now), repeat=False)
 
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
-        return await self._pool.write(lambda c: registry.create_board(c, board, spans), repeat=False)
+        return await self.pool.write(lambda c: registry.create_board(c, board, spans), repeat=False)
 
-    async def update_board(self, change: BoardChange, history: str | None = None) -> Board:
-        return await self._pool.write(lambda c: registry.update_board(c, change), repeat=False, history=history)
+    async def update_board(self, change: BoardUpdate, history: str | None = None) -> Board:
+        return await self.pool.write(lambda c: registry.update_board(c, change), repeat=False, history=history)
 
     async def free_instant(self, board_id: int, earliest: int, notice_us: int) -> FreeInstant:
         async def read(connection: Connection) -> FreeInstant:
             found = await connection.fetchrow(SQL["now_and_oldest"])
             assert found is not None, "the statement has one row"
-            # One microsecond at least: an event may be of this very moment.
+            # At least one microsecond, because an event may have the time of this very instant.
             start = max(earliest, found["now"]) + max(1, notice_us)
             ahead = await connection.fetchval(SQL["latest_event_ahead"], board_id, start)
             return FreeInstant(start if ahead is None else int(ahead) + 1, found["oldest"])
 
-        return await self._pool.read(read)
+        return await self.pool.read(read)
 
     async def boards(self, ids: Sequence[int] | None = None) -> list[Board]:
-        return await self._pool.scan_together(lambda c: registry.boards(c, ids))
+        return await self.pool.scan_together(lambda c: registry.boards(c, ids))
 
     async def _rows_page(self, period_id: int, after: str) -> list[Row]:
         async def read(connection: Connection) -> list[Row]:
@@ -240,47 +238,16 @@ class PostgresLedger:
             await scores.need_live(connection, period_id)
             return rows
 
-        return await self._pool.scan(read)
+        return await self.pool.scan(read)
 
     async def _events_page(
         self, query: str, bounds: tuple[object, ...], after: tuple[int, int]
     ) -> list[asyncpg.Record]:
-        return await self._pool.scan(lambda c: c.fetch(SQL[query], *bounds, *after, CHUNK_ROWS))
+        return await self.pool.scan(lambda c: c.fetch(SQL[query], *bounds, *after, CHUNK_ROWS))
 
     async def _rows_of(self, users: set[tuple[int, str]]) -> list[Row]:
         boards, names = [board_id for board_id, _ in users], [user_id for _, user_id in users]
-        return scores.read_rows(await self._pool.scan(lambda c: c.fetch(SQL["rows_of_users"], boards, names)))
+        return scores.read_rows(await self.pool.scan(lambda c: c.fetch(SQL["rows_of_users"], boards, names)))
 
     async def _refold_page(self, board: Board, after: str) -> list[Refolded]:
-        return await self._pool.scan_together(lambda c: scores.refold(c, board, after, CHUNK_USERS))
-
-
-async def _is_current(connection: Connection) -> bool:
-    """Not while somebody fills or changes it."""
-    if (
-        not await connection.fetchval(SQL["schema_is_free"])
-        or await connection.fetchval("SELECT to_regclass('migrations')") is None
-    ):
-        return False
-    done = int(await connection.fetchval(SQL["last_migration"]))
-    return done == load_migrations("laurels.adapters.postgres")[-1].number
-
-
-async def _migrate(connection: Connection) -> list[str]:
-    """Many servers may start together: one does it, the others wait and find it done."""
-    # It takes as long as the tables are large.
-    await connection.execute("SET LOCAL statement_timeout = 0")
-    await connection.execute(SQL["lock_schema"])
-    await connection.execute(SQL["create_migrations"])
-    done = int(await connection.fetchval(SQL["last_migration"]))
-    migrations = load_migrations("laurels.adapters.postgres")
-    if done > migrations[-1].number:
-        raise Unavailable(
-            "ledger_unavailable",
-            f"The ledger was written by a newer Laurels (schema {done}, this one knows {migrations[-1].number}).",
-        )
-    missing = [migration for migration in migrations if migration.number > done]
-    for migration in missing:
-        await connection.execute(migration.script)
-        await connection.execute(SQL["insert_migration"], migration.number, migration.name)
-    return [migration.name for migration in missing]
+        return await self.pool.scan_together(lambda c: scores.refold(c, board, after, CHUNK_USERS))

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from laurels.adapters.postgres.pool import Connection, PostgresPool
+from laurels.adapters.postgres.pool import Connection, PostgresPool, execute
 from laurels.adapters.postgres.registry import need_pod
-from laurels.adapters.postgres.seasons import SQL
+from laurels.adapters.postgres.sql import SQL
 from laurels.ports import Message, Webhook
 
 
@@ -30,7 +30,7 @@ class PostgresOutbox:
     async def delete_webhook(self, pod_id: str) -> bool:
         async def delete(connection: Connection) -> bool:
             await connection.execute(SQL["drop_messages"], pod_id)
-            return await connection.fetchval(SQL["delete_webhook"], pod_id) is not None
+            return bool(await execute(connection, SQL["delete_webhook"], pod_id))
 
         return await self._pool.write(delete, repeat=False)
 
@@ -56,8 +56,6 @@ class PostgresOutbox:
         return int(await self._pool.read(lambda c: c.fetchval(SQL["count_messages"])))
 
     async def forget(self, delivered_before: int, limit: int) -> int:
-        return int(
-            await self._pool.write(
-                lambda c: c.fetchval(SQL["forget_messages"], delivered_before, limit), repeat=True, statements=1
-            )
+        return await self._pool.write(
+            lambda c: execute(c, SQL["forget_messages"], delivered_before, limit), repeat=True, statements=1
         )

@@ -1,12 +1,11 @@
-"""Connections to PostgreSQL: bounded in number, every call with a timeout, driver errors translated here, once.
+"""Connections to PostgreSQL: limited in number, every call with a timeout. Driver errors are translated here, once.
 
-A pooler in transaction mode (PgBouncer) is noticed by its answers. Behind one, every call is a transaction of its own
-and nothing is prepared beforehand, for two calls may meet two different servers.
+The pool detects a pooler in transaction mode (PgBouncer) by its answers. Behind a pooler, every call runs in a
+transaction and no statement is prepared, because two calls may reach two different backends.
 """
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,9 +14,10 @@ import asyncpg
 import structlog
 
 from laurels.errors import Invalid, Stale, Unavailable
+from laurels.retry import Backoff, CircuitBreaker
 
 if TYPE_CHECKING:
-    # The driver's classes take parameters for type checkers only.
+    # The driver's classes are generic for type checkers only.
     Connection = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
 else:
     Connection = asyncpg.pool.PoolConnectionProxy
@@ -31,24 +31,24 @@ OLDEST = 130000
 CONNECT_TIMEOUT_S = 5.0
 ACQUIRE_TIMEOUT_S = 5.0
 PROBE_TIMEOUT_S = 2.0
-# What a game waits for, and what looks through many rows.
+# For calls that a game waits for, and for scans of many rows.
 CALL_TIMEOUT_S = 5.0
 SCAN_TIMEOUT_S = 60.0
-# What sorts a whole period, once, when it ends.
+# For the sort of a whole period, once, when it ends.
 SORT_TIMEOUT_S = 600.0
-# What fills a whole database, once.
+# For migrations, and for filling a whole database, once.
 FILL_TIMEOUT_S = 6 * 3600.0
-# How long a lost connection or a restart is waited for within one call; and how often a lost ledger is tried again.
+# How long one call retries after a lost connection or a restart, and the interval of attempts to reach a lost ledger.
 PATIENCE_S = 2.0
 TRY_EVERY_S = 0.25
-# What ends a transaction whose client is gone, also where a pooler keeps settings from us.
+# End a transaction whose client is gone. Set per transaction, because a pooler does not allow settings per connection.
 LIMITS = (
     f"SET LOCAL idle_in_transaction_session_timeout = '15s'; SET LOCAL statement_timeout = '{int(SCAN_TIMEOUT_S)}s'"
 )
 
-# The server said that nothing was done; another try may succeed.
+# The server rolled back: a retry may succeed.
 ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
-# Nobody knows whether it was done.
+# The outcome is unknown.
 LOST = (
     OSError,
     TimeoutError,
@@ -60,43 +60,46 @@ LOST = (
     asyncpg.InsufficientResourcesError,
     asyncpg.InvalidCachedStatementError,
 )
-# Of those: the time was over, ours or the server's.
+# The timeouts among those in LOST, ours and the server's.
 SLOW = (TimeoutError, asyncpg.QueryCanceledError)
 
 
 class PostgresPool:
     def __init__(self, url: str, max_connections: int) -> None:
-        self._url = url
+        self.url = url
         self._max = max_connections
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        self._pooled = False
+        self.is_pooled = False
         self._commits_lazily = False
-        self._try_again_at = 0.0
-        self._failing = False
-        self._probing = False
-        # What this process knows of the ledger is of this history: see history.py.
+        self._breaker = CircuitBreaker(TRY_EVERY_S)
+        # The history that this process knows: see history.py.
         self.history = ""
 
     async def open(self) -> None:
-        """May be tried again after a failure."""
+        """Check that this PostgreSQL can be used, and create the pool. Can be called again after a failure.
+
+        Raises `Unavailable` if a retry may help, else `Invalid`.
+        """
         await self.close()
         try:
             await self._look()
             self._pool = await asyncpg.create_pool(
-                self._url,
+                self.url,
                 min_size=0,
                 max_size=self._max,
                 timeout=CONNECT_TIMEOUT_S,
-                statement_cache_size=0 if self._pooled else 200,
+                statement_cache_size=0 if self.is_pooled else 200,
                 max_inactive_connection_lifetime=300,
-                server_settings={} if self._pooled else self._settings(),
+                server_settings={} if self.is_pooled else self._settings(),
             )
         except LOST as error:
             raise Unavailable("ledger_unavailable", f"PostgreSQL can't be reached: {_words(error)}") from error
         except (asyncpg.PostgresError, ValueError) as error:
-            # Trying again would not help: a wrong password, no such database, an address that can't be read.
+            # A retry would not help: a wrong password, a missing database, an invalid address.
             raise Invalid(
-                "wrong_format", f"PostgreSQL can't be used like this: {_words(error)}.", field="LAURELS_LEDGER"
+                "wrong_format",
+                f"PostgreSQL can't be used with LAURELS_LEDGER: {_words(error)}.",
+                field="LAURELS_LEDGER",
             ) from error
 
     async def close(self) -> None:
@@ -109,28 +112,28 @@ class PostgresPool:
                 pool.terminate()
 
     async def read(self, work: Work[T]) -> T:
-        """Run one short statement that changes nothing."""
+        """Run one short read-only statement."""
         return await self._persist(work, CALL_TIMEOUT_S, repeat=True, transaction=None)
 
     async def scan(self, work: Work[T]) -> T:
-        """Run one statement that looks through many rows."""
+        """Run one read-only statement that scans many rows."""
         return await self._persist(work, SCAN_TIMEOUT_S, repeat=True, transaction=None)
 
     async def scan_together(self, work: Work[T]) -> T:
-        """Run statements that see one moment."""
+        """Run several read-only statements on one snapshot."""
         return await self._persist(work, SCAN_TIMEOUT_S, repeat=True, transaction="repeatable_read")
 
     async def stream(self, query: str, *values: object, chunk: int) -> AsyncIterator[list[asyncpg.Record]]:
-        """Run a query that may sort for long, and give its rows in chunks, all of one moment.
+        """Run a query that may take long to sort, and yield its rows in chunks, all from one snapshot.
 
-        Not repeated: whoever asked knows where to go on.
+        Not retried, because the caller knows where to continue.
         """
-        if self._failing:
+        if self._breaker.is_open:
             await self._probe()
         try:
             connection = await self._acquire()
             pool = self._pool
-            assert pool is not None, "it gave the connection"
+            assert pool is not None, "the connection came from it"
             try:
                 async with connection.transaction(readonly=True):
                     await connection.execute(f"SET LOCAL statement_timeout = '{int(SORT_TIMEOUT_S)}s'")
@@ -156,15 +159,18 @@ class PostgresPool:
         history: str | None = None,
         checked: bool = True,
     ) -> T:
-        """Run statements all or nothing. `repeat`: doing it twice has the same effect as once.
+        """Run statements all or nothing.
 
-        Several statements are run only in the history that this process knows, else Stale: see history.py. A single
-        one sees to that itself, if it has to. `history`: one that was known before. `checked` False: in any.
+        `repeat`: running them twice has the same effect as once, so they are retried after a lost connection. `long`:
+        allow the time of a scan.
+
+        Several statements raise `Stale` unless the ledger is in `history` (None: the history that this process knows),
+        see history.py. `checked` False: run in any history. A single statement checks the history itself, if it must.
         """
         timeout_s = SCAN_TIMEOUT_S if long else CALL_TIMEOUT_S
         if statements == 1:
             return await self._persist(work, timeout_s, repeat=repeat, transaction=None)
-        check = f"; SELECT need_ledger('{_hex(history or self.history)}', NULL)" if checked else ""
+        check = f"; SELECT need_ledger_v1('{_hex(history or self.history)}')" if checked else ""
 
         async def write(connection: Connection) -> T:
             await connection.execute(LIMITS + check)
@@ -173,7 +179,7 @@ class PostgresPool:
         return await self._persist(write, timeout_s, repeat=repeat, transaction="read_committed")
 
     async def fill(self, work: Work[T]) -> T:
-        """Run very many statements all or nothing. Repeated only if the server undid them."""
+        """Run very many statements all or nothing. Retried only if the server rolled them back."""
 
         async def fill(connection: Connection) -> T:
             await connection.execute(LIMITS)
@@ -181,14 +187,17 @@ class PostgresPool:
 
         return await self._persist(fill, FILL_TIMEOUT_S, repeat=False, transaction="read_committed")
 
-    # Inside
+    # Internals
 
     async def _persist(self, work: Work[T], timeout_s: float, *, repeat: bool, transaction: str | None) -> T:
-        """Repeat what can be repeated, for a moment; after that, and until the ledger is back, fail at once."""
-        if self._failing:
+        """Run `work`, and retry it for PATIENCE_S where that is safe.
+
+        Once the ledger is lost, all calls fail immediately until it is back.
+        """
+        if self._breaker.is_open:
             await self._probe()
         end = time.monotonic() + PATIENCE_S
-        wait_s = 0.02
+        backoff = Backoff(first_s=0.02, longest_s=0.5, jitter=0.5)
         ever_sent = False
         while True:
             sent = False
@@ -206,11 +215,11 @@ class PostgresPool:
                 raise _refused(error) from error
             else:
                 return result
-            # Whoever waited for its whole time has no time left.
+            # A call that used its whole timeout has no time left for a retry.
             again = not lost or (repeat and not isinstance(failure, TimeoutError))
             if not again or time.monotonic() > end:
                 if sent and timeout_s > CALL_TIMEOUT_S and isinstance(failure, SLOW):
-                    # Too much was asked of it at once: that says nothing about others.
+                    # One call that is too long does not mean that the ledger is lost for others.
                     log.warning("ledger_slow", reason=_words(failure), timeout_s=timeout_s)
                     raise _unavailable(
                         f"PostgreSQL took longer than {timeout_s:g} s.", outcome_unknown=sent
@@ -218,8 +227,7 @@ class PostgresPool:
                 if lost:
                     await self._lost(failure)
                 raise _unavailable(outcome_unknown=lost and ever_sent) from failure
-            await asyncio.sleep(wait_s * random.uniform(0.5, 1))  # noqa: S311 - so that two don't meet again
-            wait_s = min(0.5, wait_s * 2)
+            await asyncio.sleep(backoff.next_s())
 
     async def _acquire(self) -> Connection:
         if self._pool is None:
@@ -235,11 +243,11 @@ class PostgresPool:
         pool = self._pool
         try:
             async with asyncio.timeout(timeout_s):
-                if transaction is None and not self._pooled:
+                if transaction is None and not self.is_pooled:
                     return await work(connection)
                 return await self._in_transaction(connection, work, transaction)
         except (*LOST, asyncio.CancelledError):
-            # What it was doing can't be known; a polite end would wait for a server that may be frozen.
+            # The state of the connection is unknown, and a clean close would wait for a server that may hang.
             with contextlib.suppress(asyncpg.InterfaceError):
                 connection.terminate()
             raise
@@ -248,47 +256,45 @@ class PostgresPool:
                 await pool.release(connection, timeout=ACQUIRE_TIMEOUT_S)
 
     async def _probe(self) -> None:
-        """While the ledger is lost: one asks for it, now and then, and everybody else fails at once."""
-        if self._probing or time.monotonic() < self._try_again_at or self._pool is None:
+        """Check if a lost ledger is back, at most once per TRY_EVERY_S; all other calls fail immediately."""
+        if not self._breaker.may_try() or self._pool is None:
             raise _unavailable()
-        self._probing = True
+        self._breaker.begin()
         try:
             connection = await self._pool.acquire(timeout=PROBE_TIMEOUT_S)
             await self._run(connection, lambda c: c.fetchval("SELECT 1"), PROBE_TIMEOUT_S, None)
-        except (*LOST, asyncpg.PostgresError) as error:
-            raise _unavailable() from error
-        else:
-            self._failing = False
-            log.info("ledger_found")
-        finally:
-            self._probing = False
-            self._try_again_at = time.monotonic() + TRY_EVERY_S
+        except BaseException as error:
+            self._breaker.failed()
+            if isinstance(error, (*LOST, asyncpg.PostgresError)):
+                raise _unavailable() from error
+            raise
+        self._breaker.succeeded()
+        log.info("ledger_found")
 
     async def _in_transaction(self, connection: Connection, work: Work[T], kind: str | None) -> T:
         isolation: Any = kind or "read_committed"
         async with connection.transaction(isolation=isolation, readonly=kind == "repeatable_read"):
             if kind != "read_committed":
-                # Whoever writes sets them with what else comes first.
+                # `write` and `fill` send the limits with their own first statement.
                 await connection.execute(LIMITS)
             return await work(connection)
 
     async def _lost(self, error: Exception) -> None:
-        if not self._failing:
+        if not self._breaker.is_open:
             log.warning("ledger_lost", reason=_words(error))
-        self._failing = True
-        self._try_again_at = time.monotonic() + TRY_EVERY_S
+        self._breaker.failed()
         if self._pool is not None:
-            # Others may be as dead as this one, and say so no sooner.
+            # The other connections may be dead too, and would not notice sooner.
             await self._pool.expire_connections()
 
     def _settings(self) -> dict[str, str]:
         limits = {"statement_timeout": f"{int(SCAN_TIMEOUT_S)}s"}
-        # What is acknowledged is on the disk, whatever the server's default is. Stricter settings stay.
+        # Acknowledged scores are on disk, regardless of the server's default. Stricter defaults stay.
         return limits | {"synchronous_commit": "on"} if self._commits_lazily else limits
 
     async def _look(self) -> None:
-        """Check that this PostgreSQL will do, and whether a pooler stands before it."""
-        connection = await asyncpg.connect(self._url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0)
+        """Check that this PostgreSQL can be used, and detect a pooler in front of it."""
+        connection = await asyncpg.connect(self.url, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S), connection.transaction():
                 found = await connection.fetchrow(
@@ -297,18 +303,25 @@ class PostgresPool:
                 )
             assert found is not None, "the statement has one row"
             backend, version, encoding, self._commits_lazily = found
-            # A pooler gives out process ids of its own.
-            self._pooled = backend != connection.get_server_pid()
+            # A pooler reports other process ids than the backends have.
+            self.is_pooled = backend != connection.get_server_pid()
         finally:
             connection.terminate()
         if version < OLDEST:
-            raise ValueError(f"version 13 is needed, and this is {version // 10000}")
+            raise ValueError(f"Laurels needs version 13 or newer, and this is version {version // 10000}")
         if encoding != "UTF8":
-            raise ValueError(f"the database must be encoded in UTF8, and this one is {encoding}")
+            raise ValueError(f"the encoding of the database must be UTF8, and it is {encoding}")
+
+
+async def execute(connection: Connection, statement: str, *values: object) -> int:
+    """Run a statement that changes rows, and return how many it changed."""
+    status = await connection.execute(statement, *values)
+    # For example `UPDATE 3` or `INSERT 0 1`.
+    return int(status.rpartition(" ")[2])
 
 
 def _unavailable(told: str = "PostgreSQL can't be reached.", *, outcome_unknown: bool = False) -> Unavailable:
-    """The driver's own words may tell of addresses: they are for the log."""
+    """Return an `Unavailable` without the driver's message, which may contain addresses and is for the log."""
     error = Unavailable("ledger_unavailable", told)
     error.outcome_unknown = outcome_unknown
     return error
@@ -318,11 +331,11 @@ def _refused(error: asyncpg.PostgresError) -> Unavailable:
     if error.sqlstate == "LRL03":
         return Stale("changed_meanwhile", "The ledger was failed over or restored. Try again.")
     log.error("ledger_refused", exc_info=error)
-    return Unavailable("ledger_unavailable", "PostgreSQL can't do that; the log says why.")
+    return Unavailable("ledger_unavailable", "PostgreSQL refused the statement. The log has the details.")
 
 
 def _hex(history: str) -> str:
-    """What may stand within a statement as it is."""
+    """Return a history, after checking that it is safe inside a statement."""
     assert history.isalnum() or not history, "histories are named in hexadecimal"
     return history
 

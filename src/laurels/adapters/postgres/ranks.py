@@ -1,15 +1,17 @@
-"""Ranks straight from SQL, for when the index can't be asked. Every read looks through the whole period, in one
-transaction that sees one moment, in which the period was not frozen.
+"""Ranks read directly from SQL, for when the index is unavailable.
+
+Every read scans the whole period, in one transaction with one snapshot, in which the period is not frozen.
 """
 
 from collections.abc import Sequence
 
-from laurels.adapters.numbering import number_places
+from laurels.adapters.numbering import number_entries
 from laurels.adapters.postgres.pool import Connection, PostgresPool, T, Work
-from laurels.adapters.postgres.scores import SQL, need_live, signs
+from laurels.adapters.postgres.scores import need_live, signs
+from laurels.adapters.postgres.sql import SQL
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import bucket_edges, decile_offsets
-from laurels.ports import Distribution, Found, Page, Place
+from laurels.ports import Distribution, Found, Page, RankEntry
 
 
 class PostgresRanks:
@@ -34,17 +36,17 @@ class PostgresRanks:
             found = await _find(connection, ranking, user_id, RankStyle.ORDINAL)
             if found is None:
                 return None
-            first = max(0, found.place.rank - 1 - above)
-            return await _page(connection, ranking, first, found.place.rank + below - first, style)
+            first = max(0, found.entry.rank - 1 - above)
+            return await _page(connection, ranking, first, found.entry.rank + below - first, style)
 
         return await self._read(ranking, read)
 
-    async def places(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[Place | None]:
+    async def find_many(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[RankEntry | None]:
         rows = await self._read(
-            ranking, lambda c: c.fetch(SQL["ranks_places"], *_of(ranking), *signs(ranking), list(user_ids))
+            ranking, lambda c: c.fetch(SQL["ranks_find_many"], *_of(ranking), *signs(ranking), list(user_ids))
         )
         found = {
-            row["user_id"]: Place(row["user_id"], row["score"], row["achieved_at"], row[style.value])
+            row["user_id"]: RankEntry(row["user_id"], row["score"], row["achieved_at"], row[style.value])
             for row in rows
             if ranking.capacity is None or row["ordinal"] <= ranking.capacity
         }
@@ -56,22 +58,15 @@ class PostgresRanks:
     async def count(self, ranking: Ranking) -> int:
         return await self._read(ranking, lambda c: _total(c, ranking))
 
-    async def is_outside(self, ranking: Ranking, user_id: str) -> bool:
-        async def read(connection: Connection) -> bool:
-            rows = await connection.fetchval(SQL["ranks_has"], *_of(ranking), user_id)
-            return bool(rows) and await _find(connection, ranking, user_id, RankStyle.ORDINAL) is None
-
-        return await self._read(ranking, read)
-
 
 def _of(ranking: Ranking) -> tuple[int, str, str | None]:
-    """Whom it ranks: the period, the segment, and who looks at it."""
-    return ranking.period_id, ranking.segment, None if ranking.guest is None else ranking.guest.user_id
+    """Return the parameters that select the ranked users: the period, the segment and the shadow viewer."""
+    return ranking.period_id, ranking.segment, None if ranking.shadow_viewer is None else ranking.shadow_viewer.user_id
 
 
 async def _total(connection: Connection, ranking: Ranking) -> int:
     total = int(await connection.fetchval(SQL["ranks_total"], *_of(ranking)))
-    return total if ranking.capacity is None else min(total, ranking.capacity)
+    return ranking.limit(total)
 
 
 async def _page(connection: Connection, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
@@ -82,16 +77,15 @@ async def _page(connection: Connection, ranking: Ranking, offset: int, limit: in
     rows = await connection.fetch(SQL["ranks_page"], *_of(ranking), *signs(ranking), offset, limit)
     entries = [(user_id, score, achieved_at) for user_id, score, achieved_at in rows]
     first = await _rank(connection, ranking, entries[0][1], offset, style)
-    return Page(number_places(entries, offset, first, style), total)
+    return Page(number_entries(entries, offset, first, style), total)
 
 
 async def _find(connection: Connection, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
     row = await connection.fetchrow(SQL["ranks_find"], *_of(ranking), *signs(ranking), user_id)
     if row is None or (ranking.capacity is not None and row["ahead"] >= ranking.capacity):
         return None
-    total = row["total"] if ranking.capacity is None else min(row["total"], ranking.capacity)
     rank = await _rank(connection, ranking, row["score"], row["ahead"], style)
-    return Found(Place(user_id, row["score"], row["achieved_at"], rank), row["better"], total)
+    return Found(RankEntry(user_id, row["score"], row["achieved_at"], rank), row["better"], ranking.limit(row["total"]))
 
 
 async def _rank(connection: Connection, ranking: Ranking, score: float, offset: int, style: RankStyle) -> int:
@@ -103,14 +97,14 @@ async def _rank(connection: Connection, ranking: Ranking, score: float, offset: 
 
 
 async def _distribution(connection: Connection, ranking: Ranking, buckets: int) -> Distribution:
-    """Counted by the database: there may be as many scores as users."""
+    """Count in the database, because there may be as many scores as users."""
     ranked = (*_of(ranking), *signs(ranking), ranking.capacity)
     (ends,) = await connection.fetch(SQL["ranks_ends"], *ranked)
     low, high, total = ends
     if not total:
         return Distribution([], [], [])
     edges = bucket_edges(low, high, buckets)
-    # A score is in the bucket after as many inner edges as it is not below.
+    # The bucket of a score is the number of inner edges that are not above it.
     found = await connection.fetch(SQL["ranks_buckets"], *ranked, edges[1:-1])
     users = {row["bucket"]: row["users"] for row in found}
     offsets = decile_offsets(total)

@@ -1,12 +1,12 @@
-"""Pods, keys and boards in PostgreSQL: plain functions, each the work of one transaction."""
+"""Pods, keys and boards in PostgreSQL: plain functions, each of which runs in one transaction."""
 
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from laurels.adapters.postgres.pool import Connection
-from laurels.adapters.postgres.scores import SQL
-from laurels.adapters.sql_ledger import (
+from laurels.adapters.postgres.pool import Connection, execute
+from laurels.adapters.postgres.sql import SQL
+from laurels.adapters.sql.mapping import (
     changed_periods,
     events_after_end,
     events_ahead,
@@ -19,11 +19,11 @@ from laurels.adapters.sql_ledger import (
 from laurels.core.board import Board
 from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
-from laurels.ports import BoardChange, Key, Pod, Role
+from laurels.ports import BoardUpdate, Key, Pod, Role
 
 
 async def create_pod(connection: Connection, pod: Pod) -> Pod:
-    if await connection.fetchrow(SQL["insert_pod"], pod.pod_id, pod.name, pod.created_at) is not None:
+    if await execute(connection, SQL["insert_pod"], pod.pod_id, pod.name, pod.created_at):
         await connection.execute(SQL["registry_changed"])
         return pod
     (found,) = await connection.fetch(SQL["find_pod"], pod.pod_id)
@@ -35,14 +35,14 @@ async def create_pod(connection: Connection, pod: Pod) -> Pod:
 
 async def create_key(connection: Connection, key: Key) -> None:
     await need_pod(connection, key.pod_id)
-    inserted = await connection.fetchrow(
-        SQL["insert_key"], key.key_id, key.pod_id, key.role.value, key.label, key.digest, key.created_at
+    inserted = await execute(
+        connection, SQL["insert_key"], key.key_id, key.pod_id, key.role.value, key.label, key.digest, key.created_at
     )
-    if inserted is None:
+    if not inserted:
         raise Conflict(
             "key_exists",
-            f"This Idempotency-Key already made the key {key.key_id}, whose secret was shown then. "
-            "If it was lost, revoke that key and make another.",
+            f"This Idempotency-Key already created the key {key.key_id}, whose secret was shown then. "
+            "If the secret is lost, revoke that key and create another.",
         )
     await connection.execute(SQL["registry_changed"])
 
@@ -55,9 +55,9 @@ async def keys(connection: Connection) -> list[Key]:
 
 
 async def revoke_key(connection: Connection, key_id: str, now_us: int) -> bool:
-    revoked = await connection.fetchrow(SQL["revoke_key"], now_us, key_id)
+    revoked = await execute(connection, SQL["revoke_key"], now_us, key_id)
     await connection.execute(SQL["registry_changed"])
-    return revoked is not None
+    return bool(revoked)
 
 
 async def create_board(connection: Connection, board: Board, spans: Sequence[Span]) -> Board:
@@ -69,7 +69,7 @@ async def create_board(connection: Connection, board: Board, spans: Sequence[Spa
     return await _add_periods(connection, replace(board, id=board_id), spans)
 
 
-async def update_board(connection: Connection, change: BoardChange) -> Board:
+async def update_board(connection: Connection, change: BoardUpdate) -> Board:
     board, free_from = change.board, change.free_from
     await connection.execute(SQL["lock_board"], board.id)
     if free_from is not None and (
@@ -80,9 +80,8 @@ async def update_board(connection: Connection, change: BoardChange) -> Board:
     ends = change.ends_at
     if ends is not None and await connection.fetchval(SQL["has_events_from"], board.id, ends.at, ends.since):
         raise events_after_end()
-    updated = await connection.fetchrow(SQL["update_board"], *update_values(board))
-    if updated is None:
-        raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")
+    if not await execute(connection, SQL["update_board"], *update_values(board)):
+        raise Conflict("changed_meanwhile", "This board was changed at the same time. Read it and try again.")
     await connection.execute(SQL["registry_changed"])
     await connection.executemany(SQL["update_period"], changed_periods(change.periods))
     return await _add_periods(connection, replace(board, revision=board.revision + 1), change.spans)

@@ -1,5 +1,6 @@
-"""Events and rows in PostgreSQL: plain functions on a connection. Scores are folded by the database itself, in the
-functions of the schema; here is what goes in and comes out.
+"""Events and rows in PostgreSQL: plain functions on a connection.
+
+The functions of the schema fold scores in the database. This module passes their parameters and reads their results.
 """
 
 import asyncio
@@ -10,26 +11,28 @@ from typing import Any
 import asyncpg
 
 from laurels.adapters.postgres.pool import Connection
-from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import (
+from laurels.adapters.postgres.sql import SQL
+from laurels.adapters.sql.mapping import (
     HIDDEN,
     begin_folds,
-    compare,
     fold_events,
     nothing_to_remove,
     read_period,
     read_profile,
     refold_users,
     refreeze_running,
-    stale,
 )
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Order, Ties
-from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, spell_total
+from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, format_total
 from laurels.errors import Stale
-from laurels.ports import Act, Change, Event, Record, Recorded, Refolded, Row, StoredAct, StoredEvent
-
-SQL = load_queries("laurels.adapters.postgres")
+from laurels.ports import (
+    ModerationAction,
+    Refolded,
+    Row,
+    StoredAction,
+    StoredEvent,
+)
 
 LAST_SEQ = 2**63 - 1
 CHUNK_EVENTS = 5000
@@ -37,86 +40,25 @@ PAGE_EVENTS = 500_000
 
 
 def signs(ranking: Ranking) -> tuple[float, int]:
-    """What scores and times are multiplied with, so that the smaller is ahead."""
+    """Return the factors for scores and times with which the smaller product ranks first."""
     return 1.0 if ranking.order is Order.ASC else -1.0, -1 if ranking.ties is Ties.LATEST else 1
 
 
-async def record(connection: Connection, events: Sequence[Event], history: str) -> list[Record]:
-    places = [
-        (number, period.id, event)
-        for number, event in enumerate(events, 1)
-        for period in event.board.periods_at(event.at)
-    ]
-    found = await _fetch_stale(
-        connection,
-        events,
-        SQL["record"],
-        [event.board.id for event in events],
-        [event.board.revision for event in events],
-        [event.event_id for event in events],
-        [event.user_id for event in events],
-        [event.score for event in events],
-        [event.at for event in events],
-        [event.stamped for event in events],
-        [event.received_at for event in events],
-        [event.metadata for event in events],
-        [event.is_stored for event in events],
-        [number for number, _, _ in places],
-        [period_id for _, period_id, _ in places],
-        [event.user_id for _, _, event in places],
-        [event.score for _, _, event in places],
-        [exact_text(event.score) if event.board.rule is Rule.INCREMENT else None for _, _, event in places],
-        [event.at for _, _, event in places],
-        [event.board.rule.value for _, _, event in places],
-        [1.0 if event.board.order is Order.ASC else -1.0 for _, _, event in places],
-        [event.region for event in events],
-        history,
-    )
-    outcomes: dict[int, Recorded] = {}
-    changes: dict[int, list[Change]] = {}
-    moved: dict[str, list[Row]] = {}
-    for columns in found:
-        number, accepted, erased, *old = columns[:8]
-        if not number:
-            moved.setdefault(old[0], []).extend(read_rows([(columns[8], old[0], *columns[14:21])]))
-            continue
-        event = events[number - 1]
-        if erased:
-            outcomes[number], changes[number] = Recorded.ERASED, []
-            continue
-        # A new event that is not to be stored has none before it.
-        before = Recorded.LATE if old[0] is None else compare(event, *old)
-        outcomes[number] = Recorded.ACCEPTED if accepted else before
-        change = _change(columns[8], event.user_id, columns[9:14], columns[14:21])
-        changes.setdefault(number, []).extend([] if change is None else [change])
-    return [
-        Record(outcomes[number], tuple(changes[number]), _others(event, moved, changes[number]))
-        for number, event in enumerate(events, 1)
-    ]
-
-
-def _others(event: Event, moved: dict[str, list[Row]], changes: Sequence[Change]) -> tuple[Row, ...]:
-    if event.region is None or not moved:
-        return ()
-    own = {change.row.period_id for change in changes}
-    return tuple(row for row in moved.get(event.user_id, ()) if row.period_id not in own)
-
-
 def exact_total(board: Board, standing: Standing) -> str | None:
-    """What stands in the column `total`."""
+    """Return the value of the column `total`: the exact sum if the rule is INCREMENT, else None."""
     return (standing.total or exact_text(standing.score)) if board.rule is Rule.INCREMENT else None
 
 
 async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[str], rows: Sequence[Row]) -> list[Row]:
-    """Fold what counts of some users' events anew, and give their rows.
+    """Fold the events of some users again, without void ones, and return their rows in open periods.
 
-    `rows`: what they were, in open periods, locked.
+    `rows` are the rows before, which the caller has locked.
     """
     asked = (board.id, list(user_ids))
     periods = tuple(read_period(columns) for columns in await connection.fetch(SQL["open_periods_of"], board.id))
     bases = read_bases(await connection.fetch(SQL["bases_of_users"], *asked))
     folds = begin_folds(user_ids, bases)
-    # One user may have very many.
+    # In chunks, because one user may have very many events.
     async for some in _chunks(connection, SQL["events_of_users"], *asked):
         fold_events(board, periods, folds, some)
         await asyncio.sleep(0)
@@ -130,27 +72,27 @@ async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[s
     ]
     if changed:
         await connection.execute(
-            SQL["refolded_rows"],
+            SQL["update_refolded_rows"],
             [period_id for period_id, _, _ in changed],
             [user_id for _, user_id, _ in changed],
             [standing and standing.score for _, _, standing in changed],
             [standing and standing.achieved_at for _, _, standing in changed],
             [None if standing is None else exact_total(board, standing) for _, _, standing in changed],
-            [standing is not None and standing.moved for _, _, standing in changed],
+            [standing is not None and standing.has_nonzero for _, _, standing in changed],
         )
         users = sorted({user_id for _, user_id, _ in changed})
         await connection.execute(SQL["touch"], [board.id] * len(users), users)
     return read_rows(await connection.fetch(SQL["rows_of_users_now"], *asked))
 
 
-async def _need_rows(connection: Connection, board: Board, places: Sequence[tuple[int, str]]) -> None:
-    """Users whose last row was swept, and whose events count again."""
-    if places:
-        users = sorted({user_id for _, user_id in places}, key=str.encode)
+async def _need_rows(connection: Connection, board: Board, keys: Sequence[tuple[int, str]]) -> None:
+    """Create the rows of users whose last row was swept and whose events count again."""
+    if keys:
+        users = sorted({user_id for _, user_id in keys}, key=str.encode)
         await connection.execute(SQL["need_profiles"], board.pod_id, users)
         await connection.execute(SQL["lock_profiles"], board.pod_id, users)
         await connection.execute(
-            SQL["need_rows"], board.id, [period_id for period_id, _ in places], [user_id for _, user_id in places]
+            SQL["need_rows"], board.id, [period_id for period_id, _ in keys], [user_id for _, user_id in keys]
         )
 
 
@@ -160,48 +102,37 @@ async def _chunks(connection: Connection, query: str, *values: Any) -> AsyncIter
         yield rows
 
 
-async def _fetch_stale(connection: Connection, events: Sequence[Event], statement: str, *values: Any) -> list[Any]:
-    try:
-        return await connection.fetch(statement, *values)
-    except asyncpg.PostgresError as error:
-        if error.sqlstate in {"LRL02", "LRL03"}:
-            raise stale(events[0].board) from None
-        raise
-
-
-async def remove_user(connection: Connection, board: Board, user_id: str, act: Act) -> list[Row]:
-    await connection.execute(SQL["share_board"], board.id)
-    await need_no_refreeze(connection, [board.id])
+async def remove_user(connection: Connection, board: Board, user_id: str, act: ModerationAction) -> list[Row]:
     try:
         found = await connection.fetch(
-            SQL["remove_user"], board.id, act.act_id, act.kind, user_id, act.by, act.at, act.reason
+            SQL["remove_user"], board.id, act.action_id, act.kind, user_id, act.by, act.at, act.reason
         )
     except asyncpg.PostgresError as error:
         if error.sqlstate == "LRL01":
             raise nothing_to_remove(user_id) from None
+        if error.sqlstate == "LRL04":
+            raise refreeze_running() from None
         raise
     return read_rows(found)
 
 
-async def insert_act(connection: Connection, pod_id: str, board_id: int, user_id: str | None, act: Act) -> int | None:
-    """Its number; None: it is there already."""
-    values = (pod_id, board_id, act.act_id, act.kind, user_id, act.by, act.at, act.reason, act.detail)
-    found = await connection.fetchval(SQL["insert_act"], *values)
+async def insert_action(
+    connection: Connection, pod_id: str, board_id: int, user_id: str | None, act: ModerationAction
+) -> int | None:
+    """Insert an action, and return its id; None if it exists already."""
+    values = (pod_id, board_id, act.action_id, act.kind, user_id, act.by, act.at, act.reason, act.detail)
+    found = await connection.fetchval(SQL["insert_action"], *values)
     return None if found is None else int(found)
 
 
-async def act_by_key(connection: Connection, pod_id: str, board_id: int, act: Act) -> StoredAct:
-    (found,) = await connection.fetch(SQL["act_by_key"], pod_id, board_id, act.act_id)
-    return StoredAct(*found)
+async def action_by_key(connection: Connection, pod_id: str, board_id: int, act: ModerationAction) -> StoredAction:
+    (found,) = await connection.fetch(SQL["action_by_key"], pod_id, board_id, act.action_id)
+    return StoredAction(*found)
 
 
 async def need_no_refreeze(connection: Connection, board_ids: Sequence[int]) -> None:
     if await connection.fetchval(SQL["is_refreezing"], list(board_ids)):
         raise refreeze_running()
-
-
-async def best_rows(connection: Connection, ranking: Ranking, limit: int) -> list[Row]:
-    return read_rows(await connection.fetch(SQL["best_rows"], ranking.period_id, *signs(ranking), limit))
 
 
 async def refold(connection: Connection, board: Board, after: str, limit: int) -> list[Refolded]:
@@ -233,8 +164,10 @@ async def refold(connection: Connection, board: Board, after: str, limit: int) -
 
 
 class EventPage:
-    """The events of some users, one user after the other. It ends early, between two users, if they have very many: no
-    call takes for ever, and none needs the memory for all of them.
+    """The events of some users, one user after the other, in chunks.
+
+    Ends early, between two users, after PAGE_EVENTS events, so that no call takes too long or needs the memory for all
+    events.
     """
 
     def __init__(self, connection: Connection, query: str, *values: object) -> None:
@@ -254,20 +187,20 @@ class EventPage:
             last = some[-1]["user_id"]
 
     def covered(self, users: list[str]) -> list[str]:
-        """Those of the users whose events were all given."""
+        """Return those of the users whose events have all been yielded."""
         return users if self._last is None else users[: users.index(self._last) + 1]
 
 
 async def need_live(connection: Connection, period_id: int) -> None:
-    """The rows of a period that is frozen are gone, or on their way out: nobody may take what is left for the truth."""
+    """Raise `Stale` if a period is frozen, because its rows are removed, or will be, and may be incomplete."""
     if not await connection.fetchval(SQL["need_live"], period_id):
         raise Stale("changed_meanwhile", "The period was frozen a moment ago. Try again.")
 
 
 def read_bases(found: Iterable[Any]) -> list[tuple[int, str, Standing]]:
     return [
-        (period_id, user_id, Standing(score, achieved_at, total, moved))
-        for period_id, user_id, score, achieved_at, total, moved in found
+        (period_id, user_id, Standing(score, achieved_at, total, has_nonzero))
+        for period_id, user_id, score, achieved_at, total, has_nonzero in found
     ]
 
 
@@ -276,12 +209,12 @@ def read_rows(found: Iterable[Any]) -> list[Row]:
         Row(
             period_id,
             user_id,
-            _standing(score, achieved_at, total, moved),
+            read_standing(score, achieved_at, total, has_nonzero),
             version,
             () if segments is None else tuple(segments.split()),
             HIDDEN[hidden],
         )
-        for period_id, user_id, score, achieved_at, total, moved, version, hidden, segments in found
+        for period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments in found
     ]
 
 
@@ -289,23 +222,11 @@ def read_events(found: Iterable[Any]) -> list[StoredEvent]:
     return [StoredEvent(*columns) for columns in found]
 
 
-def _change(period_id: int | None, user_id: str, before: Sequence[Any], after: Sequence[Any]) -> Change | None:
-    """`before` without a version: nothing was added, so the row was what it is. Version 0: it was made just now."""
-    after_version = after[4]
-    *before_standing, before_version = before
-    if period_id is None or after_version is None:
-        return None
-    (row,) = read_rows([(period_id, user_id, *after)])
-    if before_version is None:
-        return Change(row, row)
-    return Change(row, Row(period_id, user_id, _standing(*before_standing), before_version) if before_version else None)
-
-
-def _standing(score: float | None, achieved_at: int, total: str | None, moved: bool) -> Standing | None:
+def read_standing(score: float | None, achieved_at: int, total: str | None, has_nonzero: bool) -> Standing | None:
     if score is None:
         return None
     if total is None:
-        return Standing(score, achieved_at)
+        return Standing(score, achieved_at, None, has_nonzero)
     if score.is_integer() and abs(score) < EXACT_LIMIT and total == str(int(score)):
-        return Standing(score, achieved_at, None, moved)
-    return Standing(score, achieved_at, spell_total(score, Decimal(total)), moved)
+        return Standing(score, achieved_at, None, has_nonzero)
+    return Standing(score, achieved_at, format_total(score, Decimal(total)), has_nonzero)

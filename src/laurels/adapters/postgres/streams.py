@@ -1,29 +1,25 @@
-"""The Streams in PostgreSQL."""
+"""The StreamStore in PostgreSQL."""
 
 from collections.abc import Sequence
 
-from laurels.adapters.postgres.pool import Connection, PostgresPool
+from laurels.adapters.postgres.pool import Connection, PostgresPool, execute
 from laurels.adapters.postgres.registry import need_pod
 from laurels.adapters.postgres.scores import LAST_SEQ, read_events
-from laurels.adapters.postgres.scores import SQL as SCORES
-from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import (
+from laurels.adapters.postgres.sql import SQL
+from laurels.adapters.sql.mapping import (
     PUBLISHED,
+    format_cursors,
     read_cursors,
     read_period,
     read_schema,
     schema_values,
-    spell_cursors,
 )
 from laurels.core.schemas import Schema, SchemaState
 from laurels.core.windows import Period
 from laurels.ports import Cursors, Replay, StoredEvent
 
-SQL = load_queries("laurels.adapters.postgres", "streams.sql")
-SEASONS = load_queries("laurels.adapters.postgres", "seasons.sql")
 
-
-class PostgresStreams:
+class PostgresStreamStore:
     def __init__(self, pool: PostgresPool) -> None:
         self._pool = pool
 
@@ -34,7 +30,7 @@ class PostgresStreams:
         async def put(connection: Connection) -> Schema:
             await need_pod(connection, schema.pod_id)
             (stored,) = await connection.fetch(SQL["put_schema"], *schema_values(schema), keep_state)
-            await connection.execute(SCORES["registry_changed"])
+            await connection.execute(SQL["registry_changed"])
             return read_schema(tuple(stored))
 
         return await self._pool.write(put, repeat=True)
@@ -42,29 +38,31 @@ class PostgresStreams:
     async def set_schema_state(self, pod_id: str, version: str, state: SchemaState, now: int) -> Schema | None:
         async def change(connection: Connection) -> Schema | None:
             stored = await connection.fetchrow(SQL["set_schema_state"], state.value, now, pod_id, version)
-            await connection.execute(SCORES["registry_changed"])
+            await connection.execute(SQL["registry_changed"])
             return None if stored is None else read_schema(tuple(stored))
 
         return await self._pool.write(change, repeat=True)
 
     async def delete_schema(self, pod_id: str, version: str) -> bool:
         async def delete(connection: Connection) -> bool:
-            await connection.execute(SCORES["registry_changed"])
-            return await connection.fetchval(SQL["delete_schema"], pod_id, version) is not None
+            await connection.execute(SQL["registry_changed"])
+            return bool(await execute(connection, SQL["delete_schema"], pod_id, version))
 
         return await self._pool.write(delete, repeat=False)
 
-    async def replays(self, pod_id: str, places: Sequence[str]) -> list[Replay]:
-        found = await self._pool.read(lambda c: c.fetch(SQL["replays"], pod_id, list(places)))
+    async def replays(self, pod_id: str, record_ids: Sequence[str]) -> list[Replay]:
+        found = await self._pool.read(lambda c: c.fetch(SQL["replays"], pod_id, list(record_ids)))
         return [Replay(*columns) for columns in found]
 
     async def note_replays(self, pod_id: str, replays: Sequence[Replay]) -> None:
-        columns = ([r.place for r in replays], [r.outcome for r in replays], [r.replayed_at for r in replays])
+        columns = ([r.record_id for r in replays], [r.outcome for r in replays], [r.replayed_at for r in replays])
         await self._pool.write(lambda c: c.execute(SQL["note_replays"], pod_id, *columns), repeat=True, statements=1)
 
     async def begin_publishing(self) -> Cursors:
-        """A cursor is a transaction and an event. One beyond all transactions is of another database, of which this
-        is a copy: then it begins anew.
+        """See StreamStore.begin_publishing. A cursor is a transaction id and an event number.
+
+        A cursor beyond all transactions comes from another database, of which this one is a copy. Publishing then
+        starts again at the current position.
         """
 
         async def begin(connection: Connection) -> Cursors:
@@ -72,10 +70,10 @@ class PostgresStreams:
             oldest = int(await connection.fetchval(SQL["oldest_xact"]))
             if found is not None and _parse((cursors := read_cursors(found)).every)[0] <= oldest:
                 return cursors
-            # After all that is finished for sure.
+            # After all transactions that are certainly finished.
             cursor = f"{oldest - 1}.{LAST_SEQ}"
             await connection.execute(SQL["note_published"] if found else SQL["note_begun"], PUBLISHED, cursor)
-            await connection.execute(SQL["publish_no_past"])
+            await connection.execute(SQL["skip_past_periods"])
             return Cursors(cursor)
 
         return await self._pool.write(begin, repeat=True)
@@ -89,7 +87,10 @@ class PostgresStreams:
         pod_id: str | None = None,
         without: Sequence[str] = (),
     ) -> tuple[list[tuple[int, StoredEvent]], str]:
-        """Only what is older than every transaction that goes on: nothing can come before it any more."""
+        """See StreamStore.accepted_after.
+
+        Returns only events of transactions older than every running one, so that no event can appear before them later.
+        """
         last = (None, None) if up_to is None else _parse(up_to)
         asked = (*_parse(cursor), limit, *last, list(without), pod_id)
         found = await self._pool.read(lambda c: c.fetch(SQL["accepted_after"], *asked))
@@ -98,10 +99,10 @@ class PostgresStreams:
         return list(zip(boards, events, strict=True)), f"{found[-1][0]}.{events[-1].seq}" if found else cursor
 
     async def move_cursors(self, before: Cursors, after: Cursors) -> bool:
-        asked = (PUBLISHED, spell_cursors(before), spell_cursors(after))
+        asked = (PUBLISHED, format_cursors(before), format_cursors(after))
 
         async def move(connection: Connection) -> bool:
-            return await connection.fetchval(SEASONS["replace_fact"], *asked) is not None
+            return bool(await execute(connection, SQL["replace_fact"], *asked))
 
         return await self._pool.write(move, repeat=False)
 

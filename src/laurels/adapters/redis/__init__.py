@@ -1,4 +1,4 @@
-"""The shared index and feed: Redis 6.2 or newer, alone, watched by Sentinel, or as a cluster; or a Valkey."""
+"""The shared index and feed on Redis 6.2 or newer, or Valkey: one server, Sentinel, or a cluster."""
 
 from laurels.adapters.redis.connection import RedisConnection
 from laurels.adapters.redis.feed import RedisFeed

@@ -1,9 +1,10 @@
-"""The way to Redis: commands of one loop tick go out together, every wait has an end, and driver errors are translated
-here, once.
+"""The connection to Redis.
 
-Every command is a script on the keys of one ranking, which share a slot (`tag`). All scripts may be repeated, so a
-command that was lost with its connection is sent once more. What can't be reached is left alone for a moment, so that
-not every caller waits for a server that is gone: one Redis as a whole, a cluster ranking by ranking.
+It sends all commands of one event loop tick together, limits every wait, and translates driver errors.
+
+Every command is a script on the keys of one ranking, which share a slot (`tag`). All scripts are idempotent, so a
+command whose connection was lost is sent again. A circuit breaker lets callers fail fast while Redis can't be
+reached: one breaker for a single Redis, one per ranking in a cluster.
 """
 
 import asyncio
@@ -37,19 +38,20 @@ from redis.exceptions import TimeoutError as RedisTimeout
 
 from laurels.adapters.redis.urls import RedisUrl
 from laurels.errors import Unavailable
+from laurels.retry import CircuitBreaker
 
 log = structlog.get_logger()
 
 MAX_CONNECTIONS = 16
 MAX_WAITING = 20_000
-# To one server at once; while they are under way, the next one gathers.
+# Pipelines in flight per server. Further commands queue meanwhile, and share the next pipeline.
 PIPELINES = 4
 PIPELINE_COMMANDS = 500
-# What can't be reached is tried again this often.
+# Interval between attempts while Redis can't be reached.
 TRY_EVERY_S = 0.25
 REFRESH_EVERY_S = 0.5
 
-# Whatever the driver raises; and what of it means that a server is gone, or is no longer the one to ask.
+# All errors of the driver, and those that mean that a server is gone or no longer owns the key.
 ERRORS = (RedisError, RedisClusterException, OSError, TimeoutError)
 LOST = (
     LostConnection,
@@ -67,14 +69,27 @@ Answer = list[Any]
 
 
 class Script:
-    """A Lua file with the library before it."""
+    """A Lua script with library.lua prepended.
 
-    def __init__(self, name: str) -> None:
-        folder = files("laurels.adapters.redis") / "scripts"
-        library = (folder / "library.lua").read_text("utf-8")
-        self.text = library + (folder / f"{name}.lua").read_text("utf-8")
-        # The name that Redis gives to a script.
-        self.sha = hashlib.sha1(self.text.encode()).hexdigest()  # noqa: S324 - not for security
+    `reads` means that it changes nothing, and needs the keys of the live generation only.
+    """
+
+    def __init__(self, text: str, *, reads: bool) -> None:
+        self.text = text
+        self.reads = reads
+        # Redis identifies a script by its SHA-1.
+        self.sha = hashlib.sha1(text.encode()).hexdigest()  # noqa: S324 - not for security
+
+
+def load_scripts() -> dict[str, Script]:
+    """Return all scripts by name: scripts/read/*.lua and scripts/write/*.lua."""
+    folder = files("laurels.adapters.redis") / "scripts"
+    library = (folder / "library.lua").read_text("utf-8")
+    return {
+        file.name.removesuffix(".lua"): Script(library + file.read_text("utf-8"), reads=kind == "read")
+        for kind in ("read", "write")
+        for file in (folder / kind).iterdir()
+    }
 
 
 class _Command:
@@ -92,8 +107,8 @@ class _Command:
         return key
 
 
-class _Lane:
-    """The way to one server: a few pipelines under way, and what has come since."""
+class _NodeQueue:
+    """The commands that wait for one server, and the number of pipelines in flight."""
 
     def __init__(self) -> None:
         self.queue: deque[_Command] = deque()
@@ -101,20 +116,6 @@ class _Lane:
 
     def take(self) -> list[_Command]:
         return [self.queue.popleft() for _ in range(min(len(self.queue), PIPELINE_COMMANDS))]
-
-
-class _Breaker:
-    """For what failed: one try at a time, now and then."""
-
-    def __init__(self) -> None:
-        self.trying = False
-        self.next_try = 0.0
-
-    def may_try(self) -> bool:
-        return not self.trying and time.monotonic() >= self.next_try
-
-    def failed(self) -> None:
-        self.next_try = time.monotonic() + TRY_EVERY_S
 
 
 class RedisConnection:
@@ -126,18 +127,18 @@ class RedisConnection:
         self._sentinel: Sentinel | None = None
         self._waiting: list[_Command] = []
         self._unanswered = 0
-        self._lanes: dict[str, _Lane] = {}
+        self._queues: dict[str, _NodeQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # Only what fails has one: by tag on a cluster, whose nodes fail one by one.
-        self._breakers: dict[str, _Breaker] = {}
+        # Breakers exist only during a failure: one per tag in a cluster, because its nodes fail separately.
+        self._breakers: dict[str, CircuitBreaker] = {}
         self._refreshed_at = 0.0
-        # SPUBLISH where channels are sharded.
+        # SPUBLISH if channels are sharded.
         self.publish_command = "PUBLISH"
-        # How often something was lost and found again.
+        # How many times Redis, or a ranking in a cluster, was reached again after a failure.
         self.outages = 0
 
     async def open(self) -> None:
-        """Nothing is sent yet: a Redis that is away now may come later."""
+        """Create the client. It sends nothing yet, so Redis may still be unreachable."""
         if self._client is None:
             self._client = self._make_main_client()
 
@@ -161,30 +162,37 @@ class RedisConnection:
         return self._client
 
     def run(self, tag: str, script: Script, keys: Sequence[bytes], args: Sequence[Any]) -> "asyncio.Future[Answer]":
-        """What a script answers. Sent at the end of the loop's tick, with all others of this tick."""
+        """Queue a script, and return a future of its answer.
+
+        The script is sent at the end of the event loop's tick, together with all others of this tick. The future raises
+        `Unavailable`: with `index_unavailable` if Redis can't be reached or returns an error, with `overloaded` if
+        MAX_WAITING commands have no answer yet.
+        """
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         breaker = self._breakers.get(self._part(tag))
         if breaker is not None and not breaker.may_try():
             done.set_exception(Unavailable("index_unavailable", "Redis can't be reached."))
             return done
         if self._unanswered >= MAX_WAITING:
-            done.set_exception(Unavailable("overloaded", "Too many reads are waiting. Try again in a moment."))
+            done.set_exception(
+                Unavailable("overloaded", "Too many commands are waiting for Redis. Try again in a moment.")
+            )
             return done
         if breaker is not None:
-            breaker.trying = True
+            breaker.begin()
         self._unanswered += 1
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._flush)
         self._waiting.append(_Command(tag, script, (len(keys), *keys, *args), done))
         return done
 
-    async def place_of(self, channel: str) -> str:
-        """The node of a cluster that a channel belongs to, as host:port; '' where there is only one server."""
+    async def node_of(self, channel: str) -> str:
+        """Return the cluster node that owns a channel, as host:port; '' without a cluster."""
         client = self.client
         if not isinstance(client, RedisCluster):
             return ""
         await self._translate(client.initialize())
-        return self._place(channel.encode())
+        return self._node_name(channel.encode())
 
     async def publish(self, channel: str, message: str) -> None:
         await self._translate(
@@ -192,7 +200,7 @@ class RedisConnection:
         )
 
     async def scan(self, pattern: str, count: int) -> AsyncIterator[list[bytes]]:
-        """Names of keys, of all masters, in chunks; some perhaps twice."""
+        """Yield the names of matching keys on all masters, in chunks, some possibly twice."""
         names: list[bytes] = []
         scanning = self.client.scan_iter(match=pattern, count=count).__aiter__()
         while (name := await self._translate(anext(scanning, None))) is not None:
@@ -206,18 +214,18 @@ class RedisConnection:
     # Inside
 
     def _part(self, tag: str) -> str:
-        """What fails as one."""
+        """Return the name of the circuit breaker for a tag."""
         return tag if self.is_cluster else ""
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         for command in waiting:
-            self._lanes.setdefault(self._place(command.key), _Lane()).queue.append(command)
-        for lane in self._lanes.values():
-            self._launch(lane)
+            self._queues.setdefault(self._node_name(command.key), _NodeQueue()).queue.append(command)
+        for queue in self._queues.values():
+            self._launch(queue)
 
-    def _place(self, key: bytes) -> str:
-        """Which server a key belongs to; '' where there is only one, and while a cluster is not known yet."""
+    def _node_name(self, key: bytes) -> str:
+        """Return the cluster node that owns a key; '' without a cluster, or before its nodes are known."""
         if not isinstance(self._client, RedisCluster):
             return ""
         try:
@@ -226,42 +234,40 @@ class RedisConnection:
             return ""
         return "" if node is None else str(node.name)
 
-    def _launch(self, lane: _Lane) -> None:
-        while lane.queue and lane.flying < PIPELINES:
-            lane.flying += 1
-            task = asyncio.create_task(self._send(lane, lane.take()), name="redis")
+    def _launch(self, queue: _NodeQueue) -> None:
+        while queue.queue and queue.flying < PIPELINES:
+            queue.flying += 1
+            task = asyncio.create_task(self._send(queue, queue.take()), name="redis")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, lane: _Lane, commands: list[_Command]) -> None:
+    async def _send(self, queue: _NodeQueue, commands: list[_Command]) -> None:
         try:
             results = await self._send_or_repeat(commands)
         except (*ERRORS, Unavailable) as error:
             results = [error] * len(commands)
         except Exception as error:
-            # A fault of the driver must not leave the way shut for ever.
+            # An unexpected error in the driver must not block the queue forever.
             log.exception("redis_fault")
             results = [ConnectionError(_words(error))] * len(commands)
         except asyncio.CancelledError:
             results = [ConnectionError("cancelled")] * len(commands)
-        lane.flying -= 1
+        queue.flying -= 1
         self._unanswered -= len(commands)
         lost = [result for result in results if _is_lost(result)]
         if lost:
             await self._refresh()
         self._settle(commands, results)
-        self._launch(lane)
+        self._launch(queue)
 
     def _settle(self, commands: list[_Command], results: list[Any]) -> None:
         for command, result in zip(commands, results, strict=True):
             part = self._part(command.tag)
             breaker = self._breakers.get(part)
-            if breaker is not None:
-                breaker.trying = False
             if _is_lost(result):
                 if breaker is None:
                     log.warning("index_lost", reason=_words(result))
-                    breaker = self._breakers[part] = _Breaker()
+                    breaker = self._breakers[part] = CircuitBreaker(TRY_EVERY_S)
                 breaker.failed()
             elif breaker is not None:
                 del self._breakers[part]
@@ -277,30 +283,46 @@ class RedisConnection:
                 command.done.set_result(result)
 
     async def _send_or_repeat(self, commands: list[_Command]) -> list[Any]:
-        try:
-            results = await self._pipeline(commands, "EVALSHA")
-        except LostConnection as error:
-            results = [error] * len(commands)
-        # It may have been an old connection to a server that was restarted; and a script is sent with its text once.
-        for kind, verb in ((LostConnection, "EVALSHA"), (NoScriptError, "EVAL")):
-            numbers = [number for number, result in enumerate(results) if isinstance(result, kind)]
-            if numbers:
-                again = await self._pipeline([commands[number] for number in numbers], verb)
-                for number, result in zip(numbers, again, strict=True):
-                    results[number] = result
+        results = await self._try(commands, "EVALSHA")
+        # A lost connection may be an old one to a restarted server. So may be all idle ones of a cluster, which its
+        # driver hands out in turn.
+        end = time.monotonic() + self.timeout_s
+        await self._repeat(commands, results, LostConnection, "EVALSHA")
+        for _ in range(PIPELINES if self.is_cluster else 0):
+            if time.monotonic() < end:
+                await self._repeat(commands, results, LostConnection, "EVALSHA")
+        # A script that Redis lacks is sent with its text.
+        await self._repeat(commands, results, NoScriptError, "EVAL")
         return results
 
-    async def _pipeline(self, commands: list[_Command], verb: str) -> list[Any]:
+    async def _repeat(self, commands: list[_Command], results: list[Any], kind: type[Exception], verb: str) -> None:
+        """Send the commands again that failed with an error of this kind, and replace their results."""
+        numbers = [number for number, result in enumerate(results) if isinstance(result, kind)]
+        if numbers:
+            again = await self._try([commands[number] for number in numbers], verb)
+            for number, result in zip(numbers, again, strict=True):
+                results[number] = result
+
+    async def _try(self, commands: list[_Command], verb: str) -> list[Any]:
+        try:
+            return await self.send_pipeline(commands, verb)
+        except LostConnection as error:
+            return [error] * len(commands)
+
+    async def send_pipeline(self, commands: list[_Command], verb: str) -> list[Any]:
         pipeline: Any = self.client.pipeline(transaction=False)
         for command in commands:
             name = command.script.sha if verb == "EVALSHA" else command.script.text
             pipeline.execute_command(verb, name, *command.args)
-        # Three waits: for a connection, for the answer, and for a cluster that sends us to another node.
+        # Three waits: for a connection, for the answer, and for a redirection to another node of a cluster.
         async with asyncio.timeout(self.timeout_s * 3):
             return list(await pipeline.execute(raise_on_error=False))
 
     async def _refresh(self) -> None:
-        """Ask a cluster which node serves what, or drop connections to a server that may no longer be the master."""
+        """Reload the slot map of a cluster, or drop idle connections to a server that may no longer be the master.
+
+        Runs at most once per REFRESH_EVERY_S.
+        """
         now = time.monotonic()
         if now - self._refreshed_at < REFRESH_EVERY_S or self._client is None:
             return
@@ -320,12 +342,15 @@ class RedisConnection:
             log.debug("redis_failed", reason=_words(error))
             raise _unavailable(error) from error
 
-    def make_client(self, place: str | None = None) -> redis.Redis:
-        """A client of its own for one server: the only one, the master that Sentinels name, or the one at a place."""
+    def make_client(self, node: str | None = None) -> redis.Redis:
+        """Build a client for one server.
+
+        The server is `node` (host:port) if given, else the master that the Sentinels name, else the first host.
+        """
         url = self._url
-        if place is None and url.kind == "sentinel":
+        if node is None and url.kind == "sentinel":
             return self._master()
-        host, port = url.hosts[0] if place is None else (place.rpartition(":")[0], int(place.rpartition(":")[2]))
+        host, port = url.hosts[0] if node is None else (node.rpartition(":")[0], int(node.rpartition(":")[2]))
         tls: dict[str, Any] = {"connection_class": redis.SSLConnection, "ssl_ca_certs": url.ca_file} if url.tls else {}
         pool = redis.BlockingConnectionPool(
             host=host,
@@ -365,7 +390,7 @@ class RedisConnection:
             "password": self._url.password,
             "socket_timeout": self.timeout_s,
             "socket_connect_timeout": self.timeout_s,
-            # Repeating is decided here, not in the driver.
+            # This class retries; the driver must not.
             "retry": Retry(NoBackoff(), 0),
             "protocol": 2,
         }
@@ -375,16 +400,20 @@ class RedisConnection:
 
 
 def _is_lost(result: Any) -> bool:
-    """The server is gone, or is no longer the one to ask."""
+    """Return True if the server is gone or no longer owns the key."""
     if isinstance(result, list):
         return bool(result) and result[0] == b"replica"
     return isinstance(result, LOST)
 
 
 def _unavailable(error: BaseException) -> Unavailable:
-    """What Redis itself says is told; the driver's own words may tell of addresses, and are for the log."""
+    """Translate a driver error.
+
+    The message contains only what Redis itself answered. The driver's messages may contain addresses, so they are only
+    logged.
+    """
     if isinstance(error, AuthenticationError | ResponseError):
-        return Unavailable("index_unavailable", f"Redis refuses: {_words(error)}.")
+        return Unavailable("index_unavailable", f"Redis returned an error: {_words(error)}.")
     return Unavailable("index_unavailable", "Redis can't be reached.")
 
 

@@ -1,8 +1,10 @@
-"""The Feed on Redis: publish and subscribe. On a cluster of Redis 7 or newer a channel lives on the shard that its name
-belongs to; elsewhere every node hears of it.
+"""The Feed on Redis, as publish/subscribe.
 
-There is one connection for each server that has channels of ours. It is asked for a sign of life every second. When it
-is lost, and when a channel moves, whoever hears is told that something may have been missed.
+In a cluster of Redis 7 or newer, a channel belongs to the shard that owns its name (sharded publish/subscribe). In
+older clusters every node receives every message.
+
+There is one connection per server that has subscribed channels, and it is pinged every second. After a lost connection
+or the move of a channel, subscribers are notified that they may have missed messages.
 """
 
 import asyncio
@@ -36,8 +38,8 @@ class RedisFeed:
         self._hearers: dict[str, list[Hear]] = {}
         self._running: asyncio.Task[None] | None = None
         self._listeners: dict[str, asyncio.Task[None]] = {}
-        # Where each channel lives.
-        self._places: dict[str, str] = {}
+        # The node that owns each channel.
+        self._nodes: dict[str, str] = {}
 
     async def open(self, ledger_id: str) -> None:
         self._ledger_id = ledger_id
@@ -69,7 +71,10 @@ class RedisFeed:
     # Inside
 
     def _channel(self, topic: str) -> str:
-        """The topic `ranking/PERIOD` is published by the index itself, in the slot of that period."""
+        """Return the channel of a topic.
+
+        The scripts of the index publish `ranking/PERIOD`, so its channel is in the slot of that period.
+        """
         kind, _, name = topic.partition("/")
         if kind == "ranking":
             return f"laurels:{{{self._ledger_id}/{name}}}:feed"
@@ -80,51 +85,51 @@ class RedisFeed:
             hear(message)
 
     async def _run(self) -> None:
-        """See to it that every channel is listened to, where it lives now."""
+        """Keep one listener running per node that owns a subscribed channel."""
         while True:
             try:
-                self._places = {channel: await self._connection.place_of(channel) for channel in list(self._hearers)}
+                self._nodes = {channel: await self._connection.node_of(channel) for channel in list(self._hearers)}
             except (*ERRORS, LaurelsError) as error:
-                log.debug("feed_not_placed", reason=str(error))
-                self._places = {}
-            places = set(self._places.values())
-            for place, task in list(self._listeners.items()):
-                if task.done() or place not in places:
+                log.debug("feed_node_unknown", reason=str(error))
+                self._nodes = {}
+            nodes = set(self._nodes.values())
+            for node, task in list(self._listeners.items()):
+                if task.done() or node not in nodes:
                     task.cancel()
-                    del self._listeners[place]
-            for place in places - set(self._listeners):
-                self._listeners[place] = asyncio.create_task(self._listen(place), name=f"feed {place}")
+                    del self._listeners[node]
+            for node in nodes - set(self._listeners):
+                self._listeners[node] = asyncio.create_task(self._listen(node), name=f"feed {node}")
             await asyncio.sleep(LOOK_S)
 
-    async def _listen(self, place: str) -> None:
-        client = self._connection.make_client(place or None)
+    async def _listen(self, node: str) -> None:
+        client = self._connection.make_client(node or None)
         try:
-            sharded = await self._is_sharded(client, place)
+            sharded = await self._is_sharded(client, node)
             pubsub: Any = client.pubsub()
             async with contextlib.aclosing(pubsub):
-                await self._hear(pubsub, place, sharded=sharded)
+                await self._hear(pubsub, node, sharded=sharded)
         except (*ERRORS, LaurelsError) as error:
             log.debug("feed_lost", reason=str(error))
             await asyncio.sleep(RETRY_S)
         finally:
             await client.aclose()
 
-    async def _is_sharded(self, client: redis.Redis, place: str) -> bool:
-        if not place:
+    async def _is_sharded(self, client: redis.Redis, node: str) -> bool:
+        if not node:
             return False
         version = str((await client.info("server"))["redis_version"])
         sharded = int(version.split(".", maxsplit=1)[0]) >= SHARDED_SINCE
         self._connection.publish_command = "SPUBLISH" if sharded else "PUBLISH"
         return sharded
 
-    async def _hear(self, pubsub: Any, place: str, *, sharded: bool) -> None:
+    async def _hear(self, pubsub: Any, node: str, *, sharded: bool) -> None:
         subscribed: set[str] = set()
         pinged_at = time.monotonic()
-        # Since when a ping has no answer.
+        # When the unanswered ping was sent.
         silent_since: float | None = None
         while True:
-            wanted = {channel for channel in self._hearers if self._places.get(channel) == place}
-            # One by one: a shard refuses channels of several slots in one command.
+            wanted = {channel for channel in self._hearers if self._nodes.get(channel) == node}
+            # One command per channel, because a shard rejects channels of several slots in one command.
             for channel in wanted - subscribed:
                 await (pubsub.ssubscribe if sharded else pubsub.subscribe)(channel)
             for channel in subscribed - wanted:
@@ -141,8 +146,8 @@ class RedisFeed:
                 silent_since = None
                 self._take(message, subscribed)
             elif silent_since is not None and now - silent_since > SILENCE_S:
-                # Looked for after the time was over: it may be this process that stood still.
-                raise TimeoutError("no sign of life")
+                # Raised only after one more read, because this process itself may have been paused.
+                raise TimeoutError("Redis did not answer a ping in time")
 
     def _take(self, message: dict[str, Any], subscribed: set[str]) -> None:
         if message["type"] == "pong":
@@ -151,7 +156,7 @@ class RedisFeed:
         if message["type"] in {"message", "smessage"}:
             self._tell(channel, message["data"].decode())
         elif message["type"] in {"subscribe", "ssubscribe"}:
-            # What was published before this moment was not heard.
+            # Messages that were published before the subscription were missed.
             self._tell(channel, None)
         elif message["type"] == "sunsubscribe" and channel in subscribed:
-            raise ConnectionError("the channel moved")
+            raise ConnectionError("the channel moved to another node")

@@ -1,4 +1,4 @@
-"""Rows, scores and times as the scripts on Redis take and give them: see scripts/library.lua."""
+"""Encoding of rows, scores and times for the Lua scripts, and decoding of their answers; see scripts/library.lua."""
 
 import struct
 from collections.abc import Sequence
@@ -17,7 +17,10 @@ pack = msgspec.msgpack.Encoder().encode
 
 
 def pack_rows(ranking: Ranking, rows: Sequence[Row]) -> tuple[bytes, bytes]:
-    """Users, versions, scores and segments; and the times, 8 bytes each, that sort as the ranking's ties do."""
+    """Encode rows as two values: users, versions, scores and segments; and the times.
+
+    Each time has 8 bytes, which sort in the order of the ranking's ties.
+    """
     negate = ranking.order is Order.DESC
     flip = _ALL if ranking.ties is Ties.LATEST else 0
     packed: list[tuple[str, int, float | bool] | tuple[str, int, float, str]] = []
@@ -37,15 +40,19 @@ def pack_rows(ranking: Ranking, rows: Sequence[Row]) -> tuple[bytes, bytes]:
     return pack(packed), bytes(times)
 
 
-def spell_view(ranking: Ranking) -> tuple[str, bytes]:
-    """The segment that is read, and the guest: the time, then score and user."""
-    guest = ranking.guest
-    if guest is None:
-        return ranking.segment, b""
-    score = 0.0 - guest.score if ranking.order is Order.DESC else guest.score
+def format_capacity(ranking: Ranking) -> str | int:
+    return "" if ranking.capacity is None else ranking.capacity
+
+
+def format_view(ranking: Ranking) -> tuple[str | int, str, bytes]:
+    """Return the last arguments of a read: capacity, segment, and the viewer as time, score and user."""
+    viewer = ranking.shadow_viewer
+    if viewer is None:
+        return format_capacity(ranking), ranking.segment, b""
+    score = 0.0 - viewer.score if ranking.order is Order.DESC else viewer.score
     flip = _ALL if ranking.ties is Ties.LATEST else 0
-    time = _TIME.pack((guest.achieved_at + _SIGN) ^ flip)
-    return ranking.segment, time + f"{score!r} {guest.user_id}".encode()
+    time = _TIME.pack((viewer.achieved_at + _SIGN) ^ flip)
+    return format_capacity(ranking), ranking.segment, time + f"{score!r} {viewer.user_id}".encode()
 
 
 def read_score(ranking: Ranking, text: bytes) -> float:
@@ -65,8 +72,11 @@ def read_entries(ranking: Ranking, page: Sequence[bytes]) -> list[tuple[str, flo
     ]
 
 
-def spell_bounds(ranking: Ranking, edges: Sequence[float]) -> list[str]:
-    """The inner edges as ends of a ZCOUNT: below the edge, or (where scores are negated) at the edge and above."""
+def format_bounds(ranking: Ranking, edges: Sequence[float]) -> list[str]:
+    """Return the inner edges as upper bounds for ZCOUNT.
+
+    They count the scores below an edge; in a descending ranking, whose scores are negated, those at or above it.
+    """
     if ranking.order is Order.ASC:
         return [f"({edge!r}" for edge in edges[1:-1]]
     return [repr(0.0 - edge) for edge in edges[1:-1]]

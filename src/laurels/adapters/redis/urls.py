@@ -1,4 +1,4 @@
-"""The addresses of Redis: one server, a set of Sentinels that know the server, or some nodes of a cluster."""
+"""Redis URLs: one server, a set of Sentinels that know the master, or some nodes of a cluster."""
 
 from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -7,15 +7,16 @@ from laurels.errors import Invalid
 
 FORMS = (
     "redis://[[user]:password@]host[:port][/db], redis+sentinel://host[:port],…/service[/db], "
-    "redis+cluster://host[:port],…; with rediss in place of redis for TLS, and ?ca=FILE, ?sentinel_password=PASSWORD"
+    "redis+cluster://host[:port],…; with rediss instead of redis for TLS, and ?ca=FILE, ?sentinel_password=PASSWORD"
 )
 KINDS = {"": 6379, "sentinel": 26379, "cluster": 6379}
 
 
 class RedisUrl(NamedTuple):
-    """`kind`: '', 'sentinel' or 'cluster'. `ca_file`: what to check certificates against; None: the system's.
+    """A parsed URL.
 
-    The Sentinels have credentials of their own, or none.
+    `kind` is '', 'sentinel' or 'cluster'. `ca_file` has the CA certificates to verify servers with; None means those of
+    the system. Sentinels have separate credentials, or none.
     """
 
     kind: str
@@ -34,9 +35,9 @@ def parse_redis_url(url: str) -> RedisUrl:
     try:
         return _parse(url)
     except ValueError as error:
-        # The address itself may hold a password: it is not repeated.
+        # The message does not repeat the URL, because it may contain a password.
         raise Invalid(
-            "wrong_format", f"The index's address is not one that Laurels knows ({error}). It is {FORMS}.",
+            "wrong_format", f"LAURELS_INDEX is not a valid Redis URL: {error}. Use {FORMS}.",
             field="LAURELS_INDEX", rule=FORMS,
         ) from None  # fmt: skip
 
@@ -44,25 +45,25 @@ def parse_redis_url(url: str) -> RedisUrl:
 def _parse(url: str) -> RedisUrl:
     scheme, _, kind = url.partition("://")[0].partition("+")
     if scheme not in {"redis", "rediss"} or kind not in KINDS:
-        raise ValueError("it begins with none of the known names")
+        raise ValueError("unknown scheme")
     parts = urlsplit(url)
-    credentials, at, places = parts.netloc.rpartition("@")
+    credentials, at, hosts_text = parts.netloc.rpartition("@")
     username, _, password = credentials.partition(":")
-    hosts = tuple(_host(place, KINDS[kind]) for place in places.split(","))
+    hosts = tuple(_host(text, KINDS[kind]) for text in hosts_text.split(","))
     if not kind and len(hosts) > 1:
-        raise ValueError("it names several servers; a cluster is redis+cluster://")
+        raise ValueError("several hosts, but the scheme is for one server")
     path = [part for part in parts.path.split("/") if part]
     service = path.pop(0) if kind == "sentinel" and path else None
     if kind == "sentinel" and service is None:
-        raise ValueError("the service that the Sentinels watch is missing after the hosts")
+        raise ValueError("the Sentinel service name is missing after the hosts")
     db = int(path.pop(0)) if path else 0
     if path or (kind == "cluster" and db):
-        raise ValueError("it has parts that mean nothing")
+        raise ValueError("the path has unexpected parts")
     options = parse_qs(parts.query, strict_parsing=bool(parts.query))
     known = ("ca", "sentinel_username", "sentinel_password") if kind == "sentinel" else ("ca",)
     given = {name: options.pop(name)[0] for name in known if name in options}
     if options:
-        raise ValueError(f"the option {next(iter(options))} is not known")
+        raise ValueError(f"unknown option {next(iter(options))}")
     return RedisUrl(
         kind,
         hosts,
@@ -77,8 +78,8 @@ def _parse(url: str) -> RedisUrl:
     )
 
 
-def _host(place: str, default_port: int) -> tuple[str, int]:
-    split = urlsplit(f"//{place}")
+def _host(text: str, default_port: int) -> tuple[str, int]:
+    split = urlsplit(f"//{text}")
     if not split.hostname:
         raise ValueError("a host is missing")
     return split.hostname, split.port or default_port

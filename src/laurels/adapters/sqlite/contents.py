@@ -1,10 +1,10 @@
-"""All that an embedded ledger holds, table by table, for another ledger to take over."""
+"""The contents of an embedded ledger, table by table, for another ledger to take over."""
 
 import sqlite3
 from collections.abc import AsyncIterator
 from functools import partial
 
-from laurels.adapters.sql_ledger import TABLES, Stretch
+from laurels.adapters.sql.mapping import TABLES, RowBatch
 from laurels.adapters.sqlite.threads import SqliteThreads
 
 STRETCH_ROWS = 5000
@@ -14,13 +14,17 @@ async def count_rows(threads: SqliteThreads) -> int:
     return sum([await threads.read(partial(_count, table)) for table in TABLES])
 
 
-async def stretches(threads: SqliteThreads) -> AsyncIterator[Stretch]:
-    """Of one moment only while nobody writes, which the lock of the data folder sees to."""
+async def batches(threads: SqliteThreads) -> AsyncIterator[RowBatch]:
+    """Yield the rows of all tables, in batches.
+
+    The batches are consistent with each other only if no process writes meanwhile. The lock of the data folder ensures
+    that.
+    """
     for table in TABLES:
         columns = await threads.read(partial(_columns, table))
         query = f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608 - our own names
         async for rows in threads.stream(query, (), STRETCH_ROWS):
-            yield Stretch(table, columns, rows)
+            yield RowBatch(table, columns, rows)
 
 
 def _count(table: str, connection: sqlite3.Connection) -> int:

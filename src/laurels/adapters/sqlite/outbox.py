@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from laurels.adapters.sqlite.registry import need_pod
-from laurels.adapters.sqlite.seasons import SQL
+from laurels.adapters.sqlite.sql import SQL
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.ports import Message, Webhook
 
@@ -34,7 +34,7 @@ class SqliteOutbox:
         return await self._threads.write(delete)
 
     async def post(self, message: Message) -> None:
-        values = msgspec.structs.asdict(message)
+        values = msgspec.structs.astuple(message)[:-1]
         await self._threads.write(lambda c: c.execute(SQL["post_message"], values))
 
     async def due(self, now: int, limit: int, without: Sequence[str] = ()) -> list[Message]:

@@ -1,11 +1,11 @@
-"""Pods, keys and boards in SQLite: plain functions, each the work of one transaction."""
+"""Pods, keys and boards in SQLite: plain functions, each of which runs in one transaction."""
 
 import sqlite3
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from laurels.adapters.sql_ledger import (
+from laurels.adapters.sql.mapping import (
     changed_periods,
     events_after_end,
     events_ahead,
@@ -15,11 +15,11 @@ from laurels.adapters.sql_ledger import (
     update_values,
     with_periods,
 )
-from laurels.adapters.sqlite.scores import SQL
+from laurels.adapters.sqlite.sql import SQL
 from laurels.core.board import Board
 from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
-from laurels.ports import AsOf, BoardChange, FreeInstant, Key, Pod, Role
+from laurels.ports import AsOf, BoardUpdate, FreeInstant, Key, Pod, Role
 
 
 def ledger_id(connection: sqlite3.Connection) -> str:
@@ -56,8 +56,8 @@ def create_key(connection: sqlite3.Connection, key: Key) -> None:
     if not inserted.rowcount:
         raise Conflict(
             "key_exists",
-            f"This Idempotency-Key already made the key {key.key_id}, whose secret was shown then. "
-            "If it was lost, revoke that key and make another.",
+            f"This Idempotency-Key already created the key {key.key_id}, whose secret was shown then. "
+            "If the secret is lost, revoke that key and create another.",
         )
     connection.execute(SQL["registry_changed"])
 
@@ -84,7 +84,7 @@ def create_board(connection: sqlite3.Connection, board: Board, spans: Sequence[S
     return _add_periods(connection, replace(board, id=inserted[0]), spans)
 
 
-def update_board(connection: sqlite3.Connection, change: BoardChange, now_us: int) -> Board:
+def update_board(connection: sqlite3.Connection, change: BoardUpdate, now_us: int) -> Board:
     board, free_from = change.board, change.free_from
     if free_from is not None and (
         free_from <= now_us or latest_event_ahead(connection, board.id, free_from) is not None
@@ -94,14 +94,14 @@ def update_board(connection: sqlite3.Connection, change: BoardChange, now_us: in
         raise events_after_end()
     updated = connection.execute(SQL["update_board"], update_values(board))
     if not updated.rowcount:
-        raise Conflict("changed_meanwhile", "Somebody changed this board at the same time. Read it and try again.")
+        raise Conflict("changed_meanwhile", "This board was changed at the same time. Read it and try again.")
     connection.execute(SQL["registry_changed"])
     connection.executemany(SQL["update_period"], changed_periods(change.periods))
     return _add_periods(connection, replace(board, revision=board.revision + 1), change.spans)
 
 
 def boards(connection: sqlite3.Connection, ids: Sequence[int] | None) -> list[Board]:
-    asked = {"ids": None if ids is None else str(list(ids))}
+    asked = (None if ids is None else str(list(ids)),)
     periods: dict[int, list[Period]] = {}
     for board_id, *columns in connection.execute(SQL["live_periods"], asked):
         periods.setdefault(board_id, []).append(read_period(columns))
@@ -118,7 +118,7 @@ def free_instant(connection: sqlite3.Connection, board_id: int, start: int) -> F
 def _has_events_from(connection: sqlite3.Connection, board_id: int, free: FreeInstant, now_us: int) -> bool:
     since = free.since
     if since is None and free.at > now_us:
-        # Only events that were ahead of the clock can lie there.
+        # The instant is in the future: only events with a time ahead of the clock can be there.
         (since,) = connection.execute(SQL["last_event_number"]).fetchone()
     return bool(connection.execute(SQL["has_events_from"], (board_id, free.at, since)).fetchone()[0])
 

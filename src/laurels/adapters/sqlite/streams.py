@@ -1,31 +1,27 @@
-"""The Streams in SQLite."""
+"""The StreamStore in SQLite."""
 
 import json
 import sqlite3
 from collections.abc import Sequence
 
-from laurels.adapters.sql_files import load_queries
-from laurels.adapters.sql_ledger import (
+from laurels.adapters.sql.mapping import (
     PUBLISHED,
+    format_cursors,
     read_cursors,
     read_period,
     read_schema,
     schema_values,
-    spell_cursors,
 )
 from laurels.adapters.sqlite.registry import need_pod
-from laurels.adapters.sqlite.scores import SQL as SCORES
 from laurels.adapters.sqlite.scores import read_events
-from laurels.adapters.sqlite.seasons import SQL as SEASONS
+from laurels.adapters.sqlite.sql import SQL
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.schemas import Schema, SchemaState
 from laurels.core.windows import Period
 from laurels.ports import Cursors, Replay, StoredEvent
 
-SQL = load_queries("laurels.adapters.sqlite", "streams.sql")
 
-
-class SqliteStreams:
+class SqliteStreamStore:
     def __init__(self, threads: SqliteThreads) -> None:
         self._threads = threads
 
@@ -38,7 +34,7 @@ class SqliteStreams:
         def put(connection: sqlite3.Connection) -> Schema:
             need_pod(connection, schema.pod_id)
             stored = connection.execute(SQL["put_schema"], (*schema_values(schema), keep_state)).fetchone()
-            connection.execute(SCORES["registry_changed"])
+            connection.execute(SQL["registry_changed"])
             return read_schema(stored)
 
         return await self._threads.write(put)
@@ -46,35 +42,35 @@ class SqliteStreams:
     async def set_schema_state(self, pod_id: str, version: str, state: SchemaState, now: int) -> Schema | None:
         def change(connection: sqlite3.Connection) -> Schema | None:
             stored = connection.execute(SQL["set_schema_state"], (state.value, now, pod_id, version)).fetchone()
-            connection.execute(SCORES["registry_changed"])
+            connection.execute(SQL["registry_changed"])
             return None if stored is None else read_schema(stored)
 
         return await self._threads.write(change)
 
     async def delete_schema(self, pod_id: str, version: str) -> bool:
         def delete(connection: sqlite3.Connection) -> bool:
-            connection.execute(SCORES["registry_changed"])
+            connection.execute(SQL["registry_changed"])
             return bool(connection.execute(SQL["delete_schema"], (pod_id, version)).rowcount)
 
         return await self._threads.write(delete)
 
-    async def replays(self, pod_id: str, places: Sequence[str]) -> list[Replay]:
-        asked = (pod_id, json.dumps(list(places)))
+    async def replays(self, pod_id: str, record_ids: Sequence[str]) -> list[Replay]:
+        asked = (pod_id, json.dumps(list(record_ids)))
         found = await self._threads.read(lambda c: c.execute(SQL["replays"], asked).fetchall())
         return [Replay(*columns) for columns in found]
 
     async def note_replays(self, pod_id: str, replays: Sequence[Replay]) -> None:
-        rows = [(pod_id, each.place, each.outcome, each.replayed_at) for each in replays]
+        rows = [(pod_id, each.record_id, each.outcome, each.replayed_at) for each in replays]
         await self._threads.write(lambda c: c.executemany(SQL["note_replay"], rows))
 
     async def begin_publishing(self) -> Cursors:
         def begin(connection: sqlite3.Connection) -> Cursors:
-            found = connection.execute(SEASONS["find_fact"], (PUBLISHED,)).fetchone()
+            found = connection.execute(SQL["find_fact"], (PUBLISHED,)).fetchone()
             if found is not None:
                 return read_cursors(str(found[0]))
             cursor = str(connection.execute(SQL["last_event"]).fetchone()[0])
-            connection.execute(SQL["publish_no_past"])
-            connection.execute(SEASONS["put_fact"], (PUBLISHED, cursor))
+            connection.execute(SQL["skip_past_periods"])
+            connection.execute(SQL["put_fact"], (PUBLISHED, cursor))
             return Cursors(cursor)
 
         return await self._threads.write(begin)
@@ -88,7 +84,7 @@ class SqliteStreams:
         pod_id: str | None = None,
         without: Sequence[str] = (),
     ) -> tuple[list[tuple[int, StoredEvent]], str]:
-        """There is one writer, so the order of arrival is that of commits."""
+        """See StreamStore.accepted_after. With one writer, events are committed in the order of arrival."""
         asked = {
             "after": int(cursor),
             "up_to": None if up_to is None else int(up_to),
@@ -102,8 +98,8 @@ class SqliteStreams:
         return list(zip(boards, events, strict=True)), str(events[-1].seq) if events else cursor
 
     async def move_cursors(self, before: Cursors, after: Cursors) -> bool:
-        asked = (PUBLISHED, spell_cursors(before), spell_cursors(after))
-        return bool(await self._threads.write(lambda c: c.execute(SEASONS["replace_fact"], asked).rowcount))
+        asked = (PUBLISHED, format_cursors(before), format_cursors(after))
+        return bool(await self._threads.write(lambda c: c.execute(SQL["replace_fact"], asked).rowcount))
 
     async def unpublished_periods(self, limit: int, without: Sequence[str] = ()) -> list[tuple[int, Period]]:
         asked = (limit, json.dumps(list(without)))

@@ -15,24 +15,27 @@ from laurels.errors import Unavailable
 
 T = TypeVar("T")
 
+WRITER = "laurels-ledger-write"
 READ_THREADS = 3
 BUSY_TIMEOUT_MS = 5000
-CACHE_KIB = 64 * 1024
-# 32 MiB of WAL: pages that change often are copied into the file less often.
+WRITE_CACHE_KIB = 64 * 1024
+# Small, because the operating system caches the file, and the start-up reads every page only once.
+READ_CACHE_KIB = 4 * 1024
+# 32 MiB of WAL, so that pages that change often are copied into the file less often.
 CHECKPOINT_PAGES = 8192
 
 
 class SqliteThreads:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._writer = ThreadPoolExecutor(1, "laurels-ledger-write")
+        self._writer = ThreadPoolExecutor(1, WRITER)
         self._readers = ThreadPoolExecutor(READ_THREADS, "laurels-ledger-read")
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._closed = False
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in one transaction on the write thread. Once this has returned, it is on the disk."""
+        """Run `work` in one transaction on the write thread. Its changes are on disk when this returns."""
         return await self._run(self._writer, lambda connection: _in_transaction(connection, "IMMEDIATE", work))
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -40,19 +43,19 @@ class SqliteThreads:
         return await self._run(self._readers, lambda connection: _in_transaction(connection, "DEFERRED", work))
 
     async def stream(self, statement: str, parameters: Sequence[object], chunk: int) -> AsyncIterator[list[Any]]:
-        """Run a query on a thread and a connection of its own, and give its rows in chunks."""
+        """Run a query on a separate thread and connection, and yield its rows in chunks."""
         executor = ThreadPoolExecutor(1, "laurels-ledger-stream")
         try:
             cursor = await self._run(executor, lambda connection: connection.execute(statement, parameters))
             while rows := await self._run(executor, lambda _: cursor.fetchmany(chunk)):
                 yield rows
         finally:
-            # Not in the thread: whoever gave up must not wait for a sort.
+            # Don't wait: a sort that is still running must not block a caller that gave up.
             executor.submit(self._close_connection)
             executor.shutdown(wait=False)
 
     async def script(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` on the write thread; it handles its transactions itself."""
+        """Run `work`, which manages its own transactions, on the write thread."""
         return await self._run(self._writer, work)
 
     async def close(self) -> None:
@@ -62,7 +65,7 @@ class SqliteThreads:
     def _shutdown(self) -> None:
         self._readers.shutdown()
         self._writer.shutdown()
-        # Closing the last connection also folds the WAL back into the file.
+        # Closing the last connection also copies the WAL into the database file.
         for connection in self._connections:
             connection.close()
         self._connections.clear()
@@ -76,7 +79,7 @@ class SqliteThreads:
         try:
             return work(self._connection())
         except sqlite3.Error as error:
-            raise Unavailable("ledger_unavailable", f"The ledger can't do that now: {error}") from error
+            raise Unavailable("ledger_unavailable", f"SQLite reported an error: {error}") from error
 
     def _close_connection(self) -> None:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -87,7 +90,7 @@ class SqliteThreads:
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            # autocommit: transactions are begun by hand. Threads are kept apart by us; closing happens in another.
+            # Autocommit, because _in_transaction begins transactions. Another thread closes the connection.
             connection = sqlite3.connect(
                 self._path, isolation_level=None, check_same_thread=False, cached_statements=256
             )
@@ -95,7 +98,8 @@ class SqliteThreads:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            writes = threading.current_thread().name.startswith(WRITER)
+            connection.execute(f"PRAGMA cache_size = -{WRITE_CACHE_KIB if writes else READ_CACHE_KIB}")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             self._local.connection = connection
             self._connections.append(connection)

@@ -1,1 +1,1 @@
-"""One module a noun; each handler turns a call into a use case and its result into an answer."""
+"""HTTP handlers, one module per resource. Each handler runs a use case and turns its result into a response."""

@@ -1,4 +1,4 @@
-"""Pods, their keys and their webhooks. All of it needs an admin key."""
+"""Pods, their keys and their webhooks. All calls need an admin key."""
 
 from typing import Any
 
@@ -19,24 +19,24 @@ from laurels.ports import Pod, Role, Webhook
 
 
 async def post_pod(call: Call[NoQuery, PodRequest]) -> PodAnswer:
-    """Create a pod
+    """Create a pod.
 
-    A pod is a tenant: a game or a team with its own boards and keys, invisible to all others. Repeating the call
-    with the same name gives the pod that is there.
+    A pod is a tenant: a game or a team with its own boards and keys, invisible to all other pods. Repeating the call
+    with the same name returns the existing pod.
     """
     return _pod(await call.laurels.access.create_pod(call.body.pod_id, call.body.name))
 
 
 async def get_pods(call: Call[NoQuery, None]) -> PodsAnswer:
-    """List the pods"""
+    """List the pods."""
     return PodsAnswer(pods=[_pod(pod) for pod in await call.laurels.access.pods()])
 
 
 async def post_key(call: Call[NoQuery, KeyRequest]) -> NewKeyAnswer:
-    """Create a key of a pod
+    """Create a key for a pod.
 
-    The key is shown in this answer and never again: only its hash is kept. With `keyId` and `digest` a key that another
-    Laurels made is taken over, and goes on working.
+    The response is the only one that contains the key, because the server stores only its hash. With `keyId` and
+    `digest`, the call imports a key of another Laurels installation, and the key works here, too.
     """
     body, pod_id = call.body, call.path("podId")
     token = None
@@ -46,7 +46,7 @@ async def post_key(call: Call[NoQuery, KeyRequest]) -> NewKeyAnswer:
         )
     elif body.key_id is not None or body.digest is not None:
         missing = "digest" if body.digest is None else "keyId"
-        raise Invalid("missing_field", "keyId and digest go together.", field=missing, rule="required")
+        raise Invalid("missing_field", "Send keyId and digest together.", field=missing, rule="required")
     else:
         key, token = await call.laurels.access.create_key(pod_id, Role(body.role), body.label, call.idempotency_key)
     return NewKeyAnswer(
@@ -55,21 +55,25 @@ async def post_key(call: Call[NoQuery, KeyRequest]) -> NewKeyAnswer:
 
 
 async def get_keys(call: Call[KeysQuery, None]) -> KeysAnswer:
-    """List the keys of a pod, without their secrets"""
+    """List the keys of a pod, without their secrets."""
     return await _keys(call, digests=call.query.digests)
 
 
 async def delete_key(call: Call[NoQuery, None]) -> KeysAnswer:
-    """Revoke a key: it stops working at once. Gives the keys that remain"""
+    """Revoke a key and return the remaining ones.
+
+    The key stops working at once.
+    """
     await call.laurels.access.revoke_key(call.path("podId"), call.path("keyId"))
     return await _keys(call, digests=False)
 
 
 async def put_webhook(call: Call[NoQuery, WebhookRequest]) -> NewWebhookAnswer:
-    """Set where a pod is told of period ends and rewards
+    """Set the webhook of a pod.
 
-    Messages are POSTed as JSON, at least once and signed as standardwebhooks.com says, and repeated until the receiver
-    answers with 2xx. A new address gets a new secret; the same one keeps it.
+    The server POSTs period ends and granted rewards to this URL as JSON messages, at least once, signed as specified by
+    standardwebhooks.com. It retries each message until the receiver answers with 2xx. A new URL gets a new secret; the
+    same URL keeps its secret.
     """
     webhook, is_new = await call.laurels.webhooks.put(call.path("podId"), call.body.url)
     return NewWebhookAnswer(
@@ -81,12 +85,15 @@ async def put_webhook(call: Call[NoQuery, WebhookRequest]) -> NewWebhookAnswer:
 
 
 async def get_webhook(call: Call[NoQuery, None]) -> WebhookAnswer:
-    """Where a pod is told of period ends and rewards"""
+    """Return the webhook of a pod."""
     return _webhook(await call.laurels.webhooks.get(call.path("podId")))
 
 
 async def delete_webhook(call: Call[NoQuery, None]) -> WebhookAnswer:
-    """Tell a pod no more; messages that wait are given up"""
+    """Delete the webhook of a pod.
+
+    Messages that were not delivered yet are discarded.
+    """
     webhook = await call.laurels.webhooks.get(call.path("podId"))
     await call.laurels.webhooks.delete(call.path("podId"))
     return _webhook(webhook)

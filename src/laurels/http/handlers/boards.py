@@ -1,4 +1,4 @@
-"""Boards: create, list, read, change, archive."""
+"""Boards: create, list, read, change and archive."""
 
 import contextlib
 from collections.abc import Sequence
@@ -7,8 +7,9 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from laurels.core.board import Board, Status
+from laurels.core.checks import canonical_metadata, exact_score
 from laurels.core.instants import to_datetime
-from laurels.core.people import Kind
+from laurels.core.people import SegmentKind
 from laurels.core.windows import Window
 from laurels.errors import Invalid, Unavailable
 from laurels.http.answers import BoardAnswer, BoardsAnswer
@@ -24,20 +25,19 @@ from laurels.http.board_parts import (
 from laurels.http.call import Call
 from laurels.http.decode import decode_cursor, encode_cursor
 from laurels.http.requests import BoardChange, BoardRequest, BoardsQuery, NoQuery, WindowBody
-from laurels.service.submit import canonical_metadata, exact_score
 
 
 async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
-    """Create a board
+    """Create a board.
 
-    A server key creates in its own pod; an admin names the `podId`. Repeating the call with the same `UUID` (or
-    `Idempotency-Key`) and the same definition gives the board that is there.
+    A server key creates boards in its own pod; an admin key sets `podId`. Repeating the call with the same `UUID` (or
+    `Idempotency-Key`) and the same definition returns the existing board.
     """
     body = call.body
-    pod_id = call.caller.require_pod(body.pod_id)
+    pod_id = call.caller.require_pod(body.pod_id, "the body")
     windows = read_windows(body.windows)
-    # The world is always ranked.
-    segments = tuple(kind.value for kind in Kind if kind is Kind.GLOBAL or kind in body.segments)
+    # The global segment is always ranked.
+    segments = tuple(kind.value for kind in SegmentKind if kind is SegmentKind.GLOBAL or kind in body.segments)
     canonical_metadata(body.metadata)
     board = Board(
         id=0,
@@ -67,10 +67,10 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
 
 
 async def get_boards(call: Call[BoardsQuery, None]) -> BoardsAnswer:
-    """List boards in the order of their making
+    """List boards in order of creation.
 
-    With a key those of its pod, for an admin all, without a key the public ones. Archived boards are listed only
-    with `status=ARCHIVED`.
+    A server or client key lists the boards of its pod, an admin key all boards, and a call without a key the public
+    boards. Archived boards are listed only with `status=ARCHIVED`.
     """
     query = call.query
     after = decode_cursor(query.cursor) or 0
@@ -82,16 +82,16 @@ async def get_boards(call: Call[BoardsQuery, None]) -> BoardsAnswer:
 
 
 async def get_board(call: Call[NoQuery, None]) -> BoardAnswer:
-    """Read a board"""
+    """Return a board."""
     return await _answer(call, call.board)
 
 
 async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
-    """Change a board
+    """Change a board.
 
-    Only the fields that are sent change; null removes a limit. `status` moves forward by hand: ACTIVE starts a
-    scheduled board now, ENDED ends it now, ARCHIVED puts it away. Rule, order, ties and segments stay; windows may be
-    added at the end of the list, and count from the answer on.
+    Only the fields that are sent change; null removes a limit. `status` only moves forward: ACTIVE starts a scheduled
+    board now, ENDED ends it now, ARCHIVED archives it. `rule`, `order`, `ties` and `segments` can't be changed. Windows
+    can be added at the end of the list; a new window starts about two seconds later and counts scores from then on.
     """
     board = call.board
     body = call.body
@@ -122,7 +122,10 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
 
 
 async def delete_board(call: Call[NoQuery, None]) -> BoardAnswer:
-    """Archive a board: it can still be read, takes no more scores, and leaves the lists"""
+    """Archive a board.
+
+    An archived board can be read, but it accepts no scores and is listed only with `status=ARCHIVED`.
+    """
     board = call.board
     return await _answer(call, await call.laurels.boards.change(board, {}, Status.ARCHIVED))
 
@@ -141,7 +144,7 @@ async def _answers(call: Call[Any, Any], boards: Sequence[Board]) -> list[BoardA
 
 
 def _show_board(board: Board, total_users: int | None, now: int) -> BoardAnswer:
-    # A window that was just added begins in a moment.
+    # A window that was just added has no current period until it starts.
     current = (board.current_period(window, now) or board.next_period(window, now) for window in board.window_names)
     return BoardAnswer(
         uuid=board.uuid,
@@ -173,22 +176,29 @@ def _show_board(board: Board, total_users: int | None, now: int) -> BoardAnswer:
 
 
 def _added(board: Board, sent: list[str | WindowBody] | UnsetType) -> tuple[Window, ...] | UnsetType:
-    """What is there stays, for it has counted; what comes after it is new."""
+    """Return the windows after a change, which must start with the existing ones, or UNSET if none were sent.
+
+    Raises `Invalid` if an existing window differs, because it has already counted scores.
+    """
     if sent is UNSET:
         return UNSET
     windows = read_windows(sent)
     if windows[: len(board.windows)] != board.windows:
         raise Invalid(
             "immutable_field",
-            "The windows of a board stay as they are. Send them first, and what you add after them.",
+            "The existing windows of a board can't be changed. Send them first, followed by new ones.",
             field="windows",
-            rule=f"begins with {', '.join(board.window_names)}",
+            rule=f"starts with {', '.join(board.window_names)}",
         )
     return windows
 
 
 def _check_unchanged(board: Board, change: BoardChange) -> None:
-    """Sending back what was read is fine; changing it would mean other scores than the events say."""
+    """Raise `Invalid` if a change sets an immutable field to another value.
+
+    Other values would contradict the scores that are already stored. The current values are accepted, so that a client
+    can send back what it read.
+    """
     sent = {
         "rule": (change.rule, board.rule),
         "order": (change.order, board.order),
@@ -198,7 +208,10 @@ def _check_unchanged(board: Board, change: BoardChange) -> None:
     for field, (new, old) in sent.items():
         if new is not UNSET and new != old:
             raise Invalid(
-                "immutable_field", f"{field} can't change. Create another board.", field=field, rule="as it was made"
+                "immutable_field",
+                f"{field} can't be changed. Create another board.",
+                field=field,
+                rule="the current value",
             )
 
 

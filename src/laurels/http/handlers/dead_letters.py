@@ -1,4 +1,4 @@
-"""Dead letters: what came from Kafka and could not be counted. They are a pod's own."""
+"""The dead letters of a pod: records from Kafka that could not be counted."""
 
 import base64
 import binascii
@@ -20,15 +20,15 @@ from laurels.http.event_answers import (
 from laurels.http.fields import DeadLetterId
 from laurels.http.problems import problem_of
 from laurels.http.requests import DeadLettersQuery, NoQuery, ReplayRequest
-from laurels.ports import Letter
+from laurels.ports import KafkaRecord
 from laurels.service.ingest.dead_letters import DeadLetter
-from laurels.service.submit import Accepted
+from laurels.service.write.submissions import Accepted
 
 
 async def get_dead_letters(call: Call[DeadLettersQuery, None]) -> DeadLettersAnswer:
-    """Dead letters of a pod, the last first
+    """List the dead letters of a pod, newest first.
 
-    Without those that were counted when they were replayed, unless `replayed` is true. A page may have fewer entries
+    Dead letters that were counted by a replay are included only if `replayed` is true. A page may have fewer entries
     than `limit`, or none, and still have a `nextCursor`.
     """
     query = call.query
@@ -44,27 +44,27 @@ async def get_dead_letters(call: Call[DeadLettersQuery, None]) -> DeadLettersAns
 
 
 async def get_dead_letter(call: Call[NoQuery, None]) -> DeadLetterAnswer:
-    """One dead letter, with what it holds
+    """Return a dead letter with its content.
 
-    As text in `value`, or where it is not UTF-8, in `valueBase64`.
+    The content is text in `value` or, if it is not UTF-8, base64 in `valueBase64`.
     """
-    place = decode_value(call.path("letterId"), DeadLetterId, "letterId")
-    dead = await call.laurels.dead_letters.find(await _pod_of(call), place)
-    letter = dead.letter
+    letter_id = decode_value(call.path("letterId"), DeadLetterId, "letterId")
+    dead = await call.laurels.dead_letters.find(await _pod_of(call), letter_id)
+    record = dead.record
     return DeadLetterAnswer(
         **msgspec.structs.asdict(_entry(dead)),
-        key=_text(letter.key),
-        headers={name: _text(value) for name, value in letter.headers},
-        value=_text(letter.value),
-        value_base64=None if letter.value is None or _text(letter.value) is not None else _base64(letter.value),
+        key=_text(record.key),
+        headers={name: _text(value) for name, value in record.headers},
+        value=_text(record.value),
+        value_base64=None if record.value is None or _text(record.value) is not None else _base64(record.value),
     )
 
 
 async def post_replay(call: Call[NoQuery, ReplayRequest]) -> ReplayedAnswer:
-    """Try dead letters again
+    """Replay dead letters.
 
-    With the schemas and boards as they are now. An event that was counted before is not counted again, so a replay may
-    be repeated at any time. What still can't be counted stays a dead letter, and says why.
+    Uses the current schemas and boards. An event that was counted before is not counted again, so a replay can be
+    repeated at any time. A record that still can't be counted stays a dead letter; its result has the reason.
     """
     pod_id = await _pod_of(call)
     ids = list(dict.fromkeys(call.body.ids))
@@ -74,8 +74,8 @@ async def post_replay(call: Call[NoQuery, ReplayRequest]) -> ReplayedAnswer:
 
 def _result(dead: DeadLetter, answer: Accepted | LaurelsError) -> ReplayResult:
     if isinstance(answer, LaurelsError):
-        return ReplayResult(id=dead.place, status="refused", problem=problem_of(answer))
-    return ReplayResult(id=dead.place, status=answer.outcome.value, event_id=answer.event_id)
+        return ReplayResult(id=dead.letter_id, status="refused", problem=problem_of(answer))
+    return ReplayResult(id=dead.letter_id, status=answer.outcome.value, event_id=answer.event_id)
 
 
 async def _pod_of(call: Call[Any, Any]) -> str:
@@ -83,17 +83,17 @@ async def _pod_of(call: Call[Any, Any]) -> str:
 
 
 def _entry(dead: DeadLetter) -> DeadLetterEntry:
-    letter: Letter = dead.letter
+    record: KafkaRecord = dead.record
     return DeadLetterEntry(
-        id=dead.place,
+        id=dead.letter_id,
         code=dead.code,
         reason=dead.reason,
         field=dead.field,
         schema_version=dead.schema_version,
-        topic=letter.topic,
-        partition=letter.partition,
-        offset=letter.offset,
-        timestamp=to_datetime(letter.at),
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=to_datetime(record.at),
         failed_at=to_datetime(dead.failed_at),
         replayed_at=None if dead.replay is None else to_datetime(dead.replay.replayed_at),
     )

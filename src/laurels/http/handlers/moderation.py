@@ -1,4 +1,4 @@
-"""What people do to scores: hide, void, restore, refreeze; and the list of what was done."""
+"""Moderation: hide, void, restore and refreeze, and the audit log of these actions."""
 
 from typing import Any
 
@@ -21,67 +21,68 @@ from laurels.http.requests import (
     UserQuery,
     VoidRequest,
 )
-from laurels.ports import StoredAct
-from laurels.service.moderation import Chosen
+from laurels.ports import StoredAction
+from laurels.service.moderation.moderation import EventFilter
 
-# It goes on.
+# Begun and still running.
 BEGUN = 202
 LAST_ID = 2**63 - 1
 
 
 async def put_hidden_on_board(call: Call[NoQuery, HideRequest]) -> ActAnswer:
-    """Hide a user on a board
+    """Hide a user on a board.
 
-    Left out of all ranks of periods that go on, and of those that come; scores go on being counted. With `shadow`,
-    reads with the user as `viewer` show what would be seen if nobody had hidden them.
+    The user is left out of the rankings of all periods that are not final, future ones included. Scores are still
+    counted. With `shadow` (a shadow ban), reads with the user as `viewer` look as if the user were not hidden.
     """
     return await _hide(call, _how(call.body), call.body.reason)
 
 
 async def delete_hidden_on_board(call: Call[BoardReasonQuery, None]) -> ActAnswer:
-    """Show a user on a board again"""
+    """Show a hidden user on a board again."""
     return await _hide(call, Hidden.NO, call.query.reason)
 
 
 async def put_hidden(call: Call[PodQuery, HideRequest]) -> ActAnswer:
-    """Hide a user on all boards of the pod
+    """Hide a user on all boards of the pod.
 
-    The pod is the key's own; an admin names it as `podId`.
+    The pod is that of the key; an admin key sets `podId`.
     """
     return await _hide_everywhere(call, _how(call.body), call.body.reason)
 
 
 async def delete_hidden(call: Call[ReasonQuery, None]) -> ActAnswer:
-    """Show a user again who was hidden on all boards
+    """Show a user again who was hidden on all boards of the pod.
 
-    Where one board hid them, they stay hidden.
+    The user stays hidden on boards where they were also hidden individually.
     """
     return await _hide_everywhere(call, Hidden.NO, call.query.reason)
 
 
 async def post_void(call: Call[NoQuery, VoidRequest]) -> Answered[ActAnswer]:
-    """Let events not count
+    """Void events, so that they no longer count.
 
-    Those with these `eventIds`, or all whose metadata have the values of `match` (such as those of a match, or of a
-    source). Every score, in every window that goes on and every segment, is then what it would be without them. Final
-    ranks stay until they are refrozen. `restore` takes it back.
+    Voids the events with these `eventIds`, or all events whose metadata have the values of `match` (for example all of
+    one match or one source). In all periods that are not final, in every segment, scores become what they would be
+    without these events. Final ranks change only with a refreeze. `restore` reverts the act.
 
-    202: it has begun and goes on; read the act to see how far it is.
+    Status 202: the act has begun and is still running; read the act to see its progress.
     """
     body = call.body
     if bool(body.event_ids) == bool(body.match):
-        raise Invalid("nothing_chosen", "Say either eventIds or match.", field="eventIds", rule="eventIds or match")
+        raise Invalid("nothing_chosen", "Send either eventIds or match.", field="eventIds", rule="eventIds or match")
     if body.event_ids and body.user_id is not None:
-        raise Invalid("nothing_chosen", "A userId goes with match alone.", field="userId", rule="only with match")
-    chosen = Chosen(list(body.event_ids), dict(body.match), body.user_id)
+        raise Invalid("nothing_chosen", "Send userId only with match.", field="userId", rule="only with match")
+    chosen = EventFilter(list(body.event_ids), dict(body.match), body.user_id)
     act = await call.laurels.moderation.void(call.caller, call.board, chosen, body.reason, call.idempotency_key)
     return _begun(call, act)
 
 
 async def post_restore(call: Call[PodQuery, ReasonRequest]) -> Answered[ActAnswer]:
-    """Take an act back
+    """Revert a moderation action (act).
 
-    Events that it voided count again, and who was hidden by it is shown. 202: it has begun and goes on.
+    Events that the act voided count again, and a user that it hid is shown as before. Status 202: the restore has begun
+    and is still running.
     """
     pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     act = await call.laurels.moderation.restore(call.caller, pod_id, _act_id(call), call.body.reason)
@@ -89,12 +90,12 @@ async def post_restore(call: Call[PodQuery, ReasonRequest]) -> Answered[ActAnswe
 
 
 async def post_refreeze(call: Call[NoQuery, ReasonRequest]) -> Answered[ActAnswer]:
-    """Set the final ranks of a period right
+    """Correct the final ranks of a period.
 
-    As they would be with the events that count now and without who is hidden now. The ones before stay, as `NAME@1`.
-    Rewards that were claimed stay claimed; who earns one only now is granted it.
+    The new final ranks use the events that count now and leave out users who are hidden now. The previous final ranks
+    stay readable as `NAME@1`. Claimed rewards stay claimed; users who earn a reward only now are granted it.
 
-    202: it has begun; the act is done when the new ranks stand.
+    Status 202: the refreeze has begun; the act is done when the new final ranks are written.
     """
     act = await call.laurels.seasons.refreeze(
         call.caller, call.board, call.path("period"), call.body.reason, call.idempotency_key
@@ -103,9 +104,9 @@ async def post_refreeze(call: Call[NoQuery, ReasonRequest]) -> Answered[ActAnswe
 
 
 async def get_acts(call: Call[UserQuery, None]) -> ActsAnswer:
-    """What was done to scores of a pod, or of one of its boards, last first
+    """List the moderation actions (acts) of a pod or of one of its boards, newest first.
 
-    The pod is the key's own; an admin names it as `podId`.
+    The pod is that of the key; an admin key sets `podId`.
     """
     query = call.query
     pod_id = await call.laurels.access.pod_of(call.caller, query.pod_id)
@@ -115,7 +116,7 @@ async def get_acts(call: Call[UserQuery, None]) -> ActsAnswer:
         if board.pod_id != pod_id:
             raise NotFound("board_not_found", f"There is no board {query.uuid!r}.", field="UUID")
     before = decode_cursor(query.cursor) or LAST_ID
-    acts = await call.laurels.moderation.acts(pod_id, board, before, query.limit)
+    acts = await call.laurels.moderation.actions(pod_id, board, before, query.limit)
     return ActsAnswer(
         acts=[show_act(call, act) for act in acts],
         next_cursor=encode_cursor(acts[-1].id) if len(acts) == query.limit else None,
@@ -123,12 +124,12 @@ async def get_acts(call: Call[UserQuery, None]) -> ActsAnswer:
 
 
 async def get_act(call: Call[PodQuery, None]) -> ActAnswer:
-    """An act: what was done, and how far it is"""
+    """Return a moderation action (act) and its progress."""
     pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     return show_act(call, await call.laurels.moderation.find(pod_id, _act_id(call)))
 
 
-def show_act(call: Call[Any, Any], act: StoredAct) -> ActAnswer:
+def show_act(call: Call[Any, Any], act: StoredAction) -> ActAnswer:
     return ActAnswer(
         act_id=str(act.id),
         kind=act.kind,
@@ -145,7 +146,7 @@ def show_act(call: Call[Any, Any], act: StoredAct) -> ActAnswer:
     )
 
 
-def _begun(call: Call[Any, Any], act: StoredAct) -> Answered[ActAnswer]:
+def _begun(call: Call[Any, Any], act: StoredAction) -> Answered[ActAnswer]:
     return Answered(show_act(call, act), BEGUN if act.done_at is None else 200)
 
 
@@ -171,7 +172,7 @@ async def _hide_everywhere(call: Call[Any, Any], hidden: Hidden, reason: str | N
 
 def _act_id(call: Call[Any, Any]) -> int:
     text = call.path("actId")
-    # SQL's integers have 63 bits.
+    # Up to 18 digits always fit a 64-bit SQL integer.
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise NotFound("act_not_found", f"There is no act {text!r}.", field="actId")
     return int(text)

@@ -1,4 +1,4 @@
-"""For those who run the server: is it alive, is it ready, and is what it shows what it stored?"""
+"""Operation of the server: health, readiness, metrics, jobs, the spool, verification and rebuilds."""
 
 from collections.abc import AsyncIterator
 
@@ -21,20 +21,23 @@ from laurels.http.operating_answers import (
 )
 from laurels.http.requests import NoQuery, RebuildQuery
 from laurels.metrics import METRICS_TYPE, render_metrics
-from laurels.service.boards import Boards
-from laurels.service.rebuild import Rebuilt
-from laurels.service.spooling import Spooler
-from laurels.service.verify import Checked
+from laurels.service.boards.boards import Boards
+from laurels.service.index.rebuild import Rebuilt
+from laurels.service.index.verify import Checked
+from laurels.service.write.spooler import Spooler
 
 
 async def get_health(call: Call[NoQuery, None]) -> HealthAnswer:
-    """Is the process alive?"""
+    """Check that the process is alive."""
     del call
     return HealthAnswer(status="ok")
 
 
 async def get_ready(call: Call[NoQuery, None]) -> Answered[ReadyAnswer]:
-    """Can it serve? 503 with the reason for each dependency if not"""
+    """Check that the server can answer requests.
+
+    The status is 503 if it can't. The response has the state of each dependency.
+    """
     dependencies = await call.laurels.dependencies()
     away = [name for name, state in dependencies.items() if state != "ok"]
     ledger_id = call.laurels.ledger_id
@@ -47,13 +50,16 @@ async def get_ready(call: Call[NoQuery, None]) -> Answered[ReadyAnswer]:
 
 
 async def get_metrics(call: Call[NoQuery, None]) -> Text:
-    """What it does, for Prometheus"""
+    """Return metrics for Prometheus."""
     del call
     return Text(render_metrics(), METRICS_TYPE)
 
 
 async def get_jobs(call: Call[NoQuery, None]) -> JobsAnswer:
-    """What is done now and then, once for all servers, and what came of the last runs"""
+    """List the periodic jobs with the results of their last runs.
+
+    Each job runs on one server at a time.
+    """
     return JobsAnswer(
         jobs=[
             JobAnswer(
@@ -71,10 +77,11 @@ async def get_jobs(call: Call[NoQuery, None]) -> JobsAnswer:
 
 
 async def get_spool(call: Call[NoQuery, None]) -> SpoolAnswer:
-    """Events on this server's disk: how many wait for the ledger, and which could not be replayed
+    """Return the state of this server's spool.
 
-    An event that can't be replayed, for example because its board is gone, is put aside with the reason, and those
-    behind it go on.
+    The response has the number of events that wait on disk for the ledger, and the events that could not be replayed.
+    An event that can't be replayed, for example because its board is gone, is set aside with the reason, so that it
+    does not block the events behind it.
     """
     spooler = _spooler(call)
     events = [
@@ -94,9 +101,9 @@ async def get_spool(call: Call[NoQuery, None]) -> SpoolAnswer:
 
 
 async def post_spool_replay(call: Call[NoQuery, None]) -> SpoolReplayAnswer:
-    """Try the events again that could not be replayed
+    """Retry the spooled events that were set aside.
 
-    Each counts once, however often it is tried. What fails again is put aside again.
+    Each event counts once, however often it is retried. An event that fails again is set aside again.
     """
     return SpoolReplayAnswer(replaying=await _spooler(call).replay_put_aside())
 
@@ -116,10 +123,10 @@ def _uuid_of(boards: Boards, board_id: int | None) -> str | None:
 
 
 async def post_rebuild(call: Call[RebuildQuery, None]) -> Streamed:
-    """Build the rankings anew from the ledger, beside the live ones
+    """Rebuild the rankings from the ledger.
 
-    Readers see the one before until the new one is complete. Streams JSON lines: each ranking with how many users the
-    one before had wrong, and a last line with `done`.
+    Readers see the old ranking until the new one is complete. Streams JSON lines: one per ranking with the number of
+    users whose old entries were wrong, lines with the progress, and a last line with `done`.
     """
     uuid = call.query.board
     boards = call.laurels.boards.all() if uuid is None else [call.laurels.boards.to_read(call.caller, uuid)]
@@ -151,12 +158,12 @@ async def _rebuild_lines(first: Rebuilt | None, rest: AsyncIterator[Rebuilt], to
 
 
 async def get_verify(call: Call[NoQuery, None]) -> Streamed:
-    """Compare the index and the stored rows with a fresh fold of all events
+    """Compare the index and the stored rows with a new fold of all events.
 
-    Streams JSON lines: each difference, now and then how many users were checked, and a last line with `done`.
+    Streams JSON lines: one per difference, lines with the number of users checked so far, and a last line with `done`.
     """
     checks = call.laurels.verify()
-    # The first stretch is checked before the answer begins, so that a refusal still is a proper error.
+    # Check the first users before the response starts, so that a refusal is still a proper error.
     first = await anext(checks, None)
     return Streamed(_verify_lines(first, checks, await call.laurels.count_rows()))
 

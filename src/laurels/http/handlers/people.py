@@ -1,4 +1,4 @@
-"""Profiles, circles, and everything about a person. The pod is the key's own; an admin names it as `podId`."""
+"""Profiles, circles, and the export and erasure of a user. The pod is that of the key; an admin key sets `podId`."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ from laurels.ports import Role
 
 
 async def put_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
-    """Set a user's profile
+    """Replace a user's profile.
 
-    As a whole: what is not sent is empty then. A user who is in another region or other circles than before is moved in
-    all rankings that go on. The pod is the key's own; an admin names it as `podId`.
+    Fields that are not sent become empty. If the region or the circles change, the user moves to other rankings in all
+    periods that are not final. The pod is that of the key; an admin key sets `podId`.
     """
     body = call.body
     whole = ProfileChange(
@@ -33,34 +33,34 @@ async def put_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
 
 
 async def patch_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
-    """Change a user's profile
+    """Change a user's profile.
 
-    Only the fields that are sent change; null empties one.
+    Only the fields that are sent change; null clears a field.
     """
     return await _change(call, _change_of(call.user_id, call.body))
 
 
 async def get_profile(call: Call[PodQuery, None]) -> PersonEntry:
-    """Read a user's profile
+    """Return a user's profile.
 
-    With where the user is hidden, but not for client keys.
+    Includes where the user is hidden, except for client keys.
     """
     pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
-    profile = await call.laurels.people.profile(pod_id, call.user_id)
+    profile = await call.laurels.profiles.profile(pod_id, call.user_id)
     if call.caller.role is Role.CLIENT:
         return PersonEntry(**msgspec.structs.asdict(_answer(profile)))
-    return _entry(call, profile, await call.laurels.people.hides(pod_id, call.user_id))
+    return _entry(call, profile, await call.laurels.profiles.hides(pod_id, call.user_id))
 
 
 async def get_people(call: Call[PeopleQuery, None]) -> PeopleAnswer:
-    """Everybody of whom a pod knows something, by user id
+    """List the profiles of a pod, sorted by user id.
 
-    With where they are hidden. The pod is the key's own; an admin names it as `podId`.
+    Includes where each user is hidden. The pod is that of the key; an admin key sets `podId`.
     """
     query = call.query
     pod_id = await call.laurels.access.pod_of(call.caller, query.pod_id)
     _, after = decode_named_cursor(query.cursor) or (0, "")
-    found = await call.laurels.people.page(pod_id, after, query.limit)
+    found = await call.laurels.profiles.page(pod_id, after, query.limit)
     return PeopleAnswer(
         users=[_entry(call, profile, hides) for profile, hides in found],
         next_cursor=encode_cursor(0, found[-1][0].user_id) if len(found) == query.limit else None,
@@ -68,40 +68,41 @@ async def get_people(call: Call[PeopleQuery, None]) -> PeopleAnswer:
 
 
 async def post_profiles(call: Call[PodQuery, ProfilesRequest]) -> ChangedAnswer:
-    """Change many profiles
+    """Change many profiles.
 
-    Of each, only the fields that are sent change; null empties one. All of it or nothing.
+    In each profile, only the fields that are sent change; null clears a field. Either all profiles change or none.
     """
     pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
-    await call.laurels.people.change(pod_id, [_change_of(item.user_id, item) for item in call.body.users])
+    await call.laurels.profiles.change(pod_id, [_change_of(item.user_id, item) for item in call.body.users])
     return ChangedAnswer(changed=len(call.body.users))
 
 
 async def put_circle(call: Call[PodQuery, None]) -> ProfileAnswer:
-    """Let a user join a circle"""
+    """Add a user to a circle."""
     return await _change(call, ProfileChange(call.user_id, join=(_circle(call),)))
 
 
 async def delete_circle(call: Call[PodQuery, None]) -> ProfileAnswer:
-    """Let a user leave a circle"""
+    """Remove a user from a circle."""
     return await _change(call, ProfileChange(call.user_id, leave=(_circle(call),)))
 
 
 async def get_person(call: Call[PodQuery, None]) -> Streamed:
-    """Everything about a user, in one file
+    """Export all data about a user.
 
-    JSON lines, each with its `kind`: profile, hidden, score, event, result, reward, act.
+    Streams JSON lines, each with its `kind`: profile, hidden, score, event, result, reward or act.
     """
     pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     return Streamed(call.laurels.erasures.export(pod_id, call.user_id))
 
 
 async def delete_person(call: Call[ReasonQuery, None]) -> ActAnswer:
-    """Erase a user
+    """Erase a user.
 
-    Out of all rankings that go on, whose ranks close up. Final ranks, events and grants stay for the others' sake,
-    under a name that says nothing. It can't be taken back: events of before are refused, however they come again. Who
-    plays on starts anew.
+    Removes the user from the rankings of all periods that are not final; users behind them move up. Final ranks, events
+    and grants stay under an anonymous name, because the results of other users depend on them. An erasure can't be
+    reverted: events from before it are refused, however they are sent again. A user who plays again
+    starts from scratch.
     """
     pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     act = await call.laurels.erasures.erase(call.caller, pod_id, call.user_id, call.query.reason, call.idempotency_key)
@@ -110,8 +111,8 @@ async def delete_person(call: Call[ReasonQuery, None]) -> ActAnswer:
 
 async def _change(call: Call[PodQuery, ProfileBody] | Call[PodQuery, None], change: ProfileChange) -> ProfileAnswer:
     pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
-    await call.laurels.people.change(pod_id, [change])
-    return _answer(await call.laurels.people.profile(pod_id, change.user_id))
+    await call.laurels.profiles.change(pod_id, [change])
+    return _answer(await call.laurels.profiles.profile(pod_id, change.user_id))
 
 
 def _change_of(user_id: str, body: ProfileBody | ProfileItem) -> ProfileChange:

@@ -1,4 +1,4 @@
-"""Ranks out: top, rank, around, ranks, distribution, history, and all scores of a user."""
+"""Reads: top, rank, around, ranks, regions, search, distribution, history, events, and all scores of a user."""
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from laurels.core.board import Board, Ranking
 from laurels.core.instants import to_datetime
 from laurels.errors import Invalid, NotFound
 from laurels.http.answers import (
@@ -42,75 +43,85 @@ from laurels.http.requests import (
     TopQuery,
     UserScoresQuery,
 )
-from laurels.ports import Place, Role
-from laurels.service.people import NOBODY
+from laurels.ports import Found, RankEntry, Role
+from laurels.service.people.profiles import NO_PROFILE
 
-# Pages of `top` are kept as bytes up to the one field that is new each time, which is the last.
+# Pages of `top` are cached without their last field, the only one that differs in each response.
 RETRIEVED_AT = b',"retrievedAt":'
 
 
 async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
-    """The best users, from an offset on"""
+    """Return the best users, starting at an offset."""
     board = call.board
     selection, offset, limit = read_selection(call.query), call.query.offset, call.query.limit
     revision: Hashable | None
     target, revision = await call.laurels.reads.revision(board, selection)
-    key = (target[1], selection.style, offset, limit)
+    key = page_key(target[1], call.query)
     if revision is not None:
-        # The names may change while the ranks don't.
-        revision = (revision, call.laurels.people.revision)
+        # Names can change while ranks don't.
+        revision = (revision, call.laurels.profiles.revision)
     now = to_datetime(call.laurels.clock.now_us())
     kept = None if revision is None else call.pages.get(key, revision)
     if kept is None:
         page = call.show(await call.laurels.reads.top(board, selection, offset, limit, target))
-        users = await _entries(call, page.places)
-        answer = TopAnswer(uuid=board.uuid, **call.told_of, users=users, total_users=page.total, retrieved_at=now)
+        users = await _entries(call, page.entries)
+        answer = TopAnswer(uuid=board.uuid, **call.shown_ranking, users=users, total_users=page.total, retrieved_at=now)
         kept = msgspec.json.encode(answer).rpartition(RETRIEVED_AT)[0]
         if revision is not None and not call.degraded:
             call.pages.put(key, revision, kept)
     return Encoded(b"%b%b%b}" % (kept, RETRIEVED_AT, msgspec.json.encode(now)))
 
 
+def page_key(ranking: Ranking, query: TopQuery) -> str:
+    """Return the key of a page in the cache. It is a str, because a str caches its hash."""
+    return f"{ranking.period_id} {ranking.segment} {ranking.capacity} {query.ranking} {query.offset} {query.limit}"
+
+
 async def get_rank(call: Call[SelectionQuery, None]) -> RankAnswer:
-    """A user's rank, score and percentile"""
+    """Return the rank, score and percentile of a user."""
     board = call.board
     found = call.show(await call.laurels.reads.rank(board, read_selection(call.query), call.user_id))
+    return rank_answer(board, call.shown_ranking, found)
+
+
+def rank_answer(board: Board, shown_ranking: dict[str, str], found: Found) -> RankAnswer:
+    entry, total = found.entry, found.total
     return RankAnswer(
         uuid=board.uuid,
-        **call.told_of,
-        user_id=found.place.user_id,
-        rank=found.place.rank,
-        score=found.place.score,
-        timestamp=to_datetime(found.place.achieved_at),
-        percentile=100 * (found.total - found.better) / found.total,
-        total_users=found.total,
+        **shown_ranking,
+        user_id=entry.user_id,
+        rank=entry.rank,
+        score=entry.score,
+        timestamp=to_datetime(entry.achieved_at),
+        percentile=100 * (total - found.better) / total,
+        total_users=total,
     )
 
 
 async def get_around(call: Call[AroundQuery, None]) -> AroundAnswer:
-    """A user's own row and its neighbours, in order"""
+    """Return a user's entry and its neighbours, in order."""
     board = call.board
     query = call.query
     page = call.show(
         await call.laurels.reads.around(board, read_selection(query), call.user_id, query.above, query.below)
     )
     return AroundAnswer(
-        uuid=board.uuid, **call.told_of, users=await _entries(call, page.places), total_users=page.total
+        uuid=board.uuid, **call.shown_ranking, users=await _entries(call, page.entries), total_users=page.total
     )
 
 
 async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
-    """The ranks of a set of users, such as friends
+    """Return the ranks of a set of users, such as friends.
 
-    `rank` is the place in the whole ranking, `position` the place among the users asked for. Both are numbered in
-    the same style.
+    `rank` is the rank in the whole ranking, and `position` the rank among the requested users. Both are numbered in the
+    same style. `missing` lists the users who are not ranked.
     """
     board = call.board
     friends, missing = call.show(await call.laurels.reads.ranks(board, read_selection(call.query), call.body.user_ids))
-    entries = await _entries(call, [friend.place for friend in friends])
+    entries = await _entries(call, [friend.entry for friend in friends])
     return RanksAnswer(
         uuid=board.uuid,
-        **call.told_of,
+        **call.shown_ranking,
         users=[
             FriendEntry(**msgspec.structs.asdict(entry), position=friend.position)
             for entry, friend in zip(entries, friends, strict=True)
@@ -120,9 +131,9 @@ async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
 
 
 async def get_regions(call: Call[RegionsQuery, None]) -> RegionsAnswer:
-    """The regions of a board that somebody is ranked in, the largest first
+    """List the regions of a board that have ranked users, largest first.
 
-    In the current period; up to 300, and up to ten seconds old.
+    Covers the current period and at most 300 regions. The result may be up to ten seconds old.
     """
     period, regions = await call.laurels.reads.regions(call.board, call.query.window)
     return RegionsAnswer(
@@ -134,36 +145,36 @@ async def get_regions(call: Call[RegionsQuery, None]) -> RegionsAnswer:
 
 
 async def get_search(call: Call[SearchQuery, None]) -> SearchAnswer:
-    """Find users of a ranking by name
+    """Find ranked users by id or display name.
 
-    The user with that id, and those whose display name begins so, whatever its case; of the first 1,000 by name those
-    who are ranked: the one with that id, then the best.
+    Matches the user with the id `q` and users whose display name begins with `q`, ignoring case. Of the first 1,000
+    users by name, returns those who are ranked: the user with that id first, then by rank.
     """
     board, query = call.board, call.query
     asked = (query.q or "").strip()
     if not asked:
         raise Invalid(
-            "missing_field", "Say whom to find: q is a user id, or how a name begins.", field="q", rule="required"
+            "missing_field", "Send q: a user id, or the beginning of a display name.", field="q", rule="required"
         )
-    users = await call.laurels.people.search(board.pod_id, asked)
-    friends, _ = call.show(await call.laurels.reads.ranks(board, read_selection(query), users))
-    # The one with that very id comes first, the others by their rank.
-    places = sorted((friend.place for friend in friends), key=lambda place: place.user_id != asked)
-    entries = await _entries(call, places[: query.limit])
-    return SearchAnswer(uuid=board.uuid, **call.told_of, users=entries)
+    user_ids = await call.laurels.profiles.search(board.pod_id, asked)
+    friends, _ = call.show(await call.laurels.reads.ranks(board, read_selection(query), user_ids))
+    # The user with exactly this id comes first, then the others by rank.
+    found = sorted((friend.entry for friend in friends), key=lambda entry: entry.user_id != asked)
+    users = await _entries(call, found[: query.limit])
+    return SearchAnswer(uuid=board.uuid, **call.shown_ranking, users=users)
 
 
 async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionAnswer:
-    """How the scores are spread
+    """Return the distribution of scores.
 
-    Exact counts in buckets of equal width from the lowest to the highest score, and the deciles. Scores too close to
-    be told apart give fewer buckets than asked for.
+    Returns exact counts in buckets of equal width from the lowest to the highest score, and the deciles. If scores are
+    too close to each other to divide, there are fewer buckets than requested.
     """
     board = call.board
     spread = call.show(await call.laurels.reads.distribution(board, read_selection(call.query), call.query.buckets))
     return DistributionAnswer(
         uuid=board.uuid,
-        **call.told_of,
+        **call.shown_ranking,
         buckets=[
             Bucket(from_=low, to=high, count=count)
             for (low, high), count in zip(pairwise(spread.edges), spread.counts, strict=False)
@@ -174,9 +185,9 @@ async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionA
 
 
 async def get_history(call: Call[HistoryQuery, None]) -> HistoryAnswer:
-    """A user's events on a board, last arrived first
+    """List a user's events on a board, last received first.
 
-    Of a hidden user only for server keys, and for the `viewer` who is not to notice.
+    A client key can't read the events of a hidden user, unless the user is shadow-banned and is the `viewer`.
     """
     board = call.board
     if call.caller.role is Role.CLIENT and await call.laurels.reads.is_hidden(board, call.user_id, call.query.viewer):
@@ -202,7 +213,7 @@ async def get_history(call: Call[HistoryQuery, None]) -> HistoryAnswer:
 
 
 async def get_events(call: Call[EventsQuery, None]) -> EventsAnswer:
-    """All events of a board in the order of arrival: for export"""
+    """List all events of a board in order of arrival, for export."""
     board = call.board
     after, limit = decode_cursor(call.query.cursor) or 0, call.query.limit
     events = await call.laurels.reads.events(board, after, limit, voided=call.query.voided)
@@ -226,9 +237,9 @@ async def get_events(call: Call[EventsQuery, None]) -> EventsAnswer:
 
 
 async def get_user_scores(call: Call[UserScoresQuery, None]) -> UserScoresAnswer:
-    """All scores of a user in a pod: every board and window in one answer
+    """Return the current scores of a user on every board and window of a pod.
 
-    The pod is the key's own; an admin names it as `podId`.
+    The pod is that of the key; an admin key sets `podId`.
     """
     pod_id = call.caller.require_pod(call.query.pod_id)
     boards = [board for board in call.laurels.boards.all() if board.pod_id == pod_id]
@@ -250,10 +261,10 @@ async def get_user_scores(call: Call[UserScoresQuery, None]) -> UserScoresAnswer
     )
 
 
-async def _entries(call: Call[Any, Any], places: Sequence[Place]) -> list[Entry]:
-    """Places as they are shown, with names: from the cache, or one query for all of them."""
-    names = await call.laurels.people.names(call.board.pod_id, [place.user_id for place in places])
-    return [show_entry(place, names.get(place.user_id, NOBODY)) for place in places]
+async def _entries(call: Call[Any, Any], entries: Sequence[RankEntry]) -> list[Entry]:
+    """Return entries with names, which come from the cache or from one query for all missing ones."""
+    names = await call.laurels.profiles.names(call.board.pod_id, [entry.user_id for entry in entries])
+    return [show_entry(entry, names.get(entry.user_id, NO_PROFILE)) for entry in entries]
 
 
 def _metadata(text: str | None) -> dict[str, Any] | None:

@@ -1,11 +1,11 @@
-"""Event schemas: how the events of a pod's games are read. A pod's own server keys may set them."""
+"""Event schemas: how a pod's events from Kafka map to scores. The server keys of a pod manage its schemas."""
 
 from typing import Any
 
 import msgspec
 
 from laurels.core.instants import to_datetime
-from laurels.core.schemas import FieldMappings, Schema, SchemaTerms, Where
+from laurels.core.schemas import FieldMappings, FieldSource, Schema, SchemaTerms
 from laurels.errors import Invalid, LaurelsError
 from laurels.http.call import Call
 from laurels.http.decode import decode_value
@@ -20,36 +20,36 @@ from laurels.http.event_answers import (
 from laurels.http.fields import SchemaVersion
 from laurels.http.problems import problem_of
 from laurels.http.requests import NoQuery, SchemaBody, SchemaStateBody, TryOutBody, WhereBody
-from laurels.ports import Letter
-from laurels.service.boards import unknown_board
+from laurels.ports import KafkaRecord
+from laurels.service.boards.boards import unknown_board
 from laurels.service.ingest.transformer import show_common
 
 
 async def get_schemas(call: Call[NoQuery, None]) -> SchemasAnswer:
-    """The schemas of a pod, the last made first"""
+    """List the schemas of a pod, newest first."""
     pod_id = await _pod_of(call)
     return SchemasAnswer(schemas=[_answer(schema) for schema in call.laurels.schemas.of_pod(pod_id)])
 
 
 async def get_schema(call: Call[NoQuery, None]) -> SchemaAnswer:
-    """One version of a pod's schema"""
+    """Return one version of a pod's schema."""
     return _answer(call.laurels.schemas.find(await _pod_of(call), _version(call)))
 
 
 async def put_schema(call: Call[NoQuery, SchemaBody]) -> SchemaAnswer:
-    """Make a version of a pod's schema, or replace it
+    """Create or replace a version of a pod's schema.
 
-    Any number of versions may be in use at once. An event is read with the version that it names, where `versionFrom`
-    says; one that names none, with the newest active schema that has no `versionFrom`. Consumers know of a change
-    within a second.
+    Several versions can be in use at the same time. An event is read with the version that it names at `versionFrom`,
+    or, if it names none, with the newest active schema that has no `versionFrom`. Consumers apply a change within a
+    second.
     """
     body, version, pod_id = call.body, _version(call), await _pod_of(call)
     if body.schema_version not in {None, version}:
         raise Invalid(
             "wrong_format",
-            f"The address says version {version!r}, and the body {body.schema_version!r}.",
+            f"The path has version {version!r}, but the body has {body.schema_version!r}. Send the same.",
             field="schemaVersion",
-            rule="as in the address",
+            rule="the same as in the path",
         )
     mappings = body.field_mappings
     terms = SchemaTerms(
@@ -63,31 +63,32 @@ async def put_schema(call: Call[NoQuery, SchemaBody]) -> SchemaAnswer:
 
 
 async def patch_schema(call: Call[NoQuery, SchemaStateBody]) -> SchemaAnswer:
-    """Change the state of a schema
+    """Change the state of a schema.
 
-    `draft`: not used yet. `active`: used. `deprecated`: still used, after active ones. `retired`: not used any more.
+    `draft`: not used yet. `active`: used. `deprecated`: still used, but active schemas take precedence. `retired`: no
+    longer used.
     """
     pod_id = await _pod_of(call)
     return _answer(await call.laurels.schemas.set_state(pod_id, _version(call), call.body.state))
 
 
 async def delete_schema(call: Call[NoQuery, None]) -> SchemaAnswer:
-    """Delete a schema that is a draft or retired"""
+    """Delete a schema that is a draft or retired."""
     pod_id = await _pod_of(call)
     return _answer(await call.laurels.schemas.delete(pod_id, _version(call)))
 
 
 async def post_trial(call: Call[NoQuery, TryOutBody]) -> TrialAnswer:
-    """Try out how an event would be read
+    """Try how an event would be read.
 
-    Gives the score that it would be, or the error that its dead letter would have; if it can be read and its board
-    would not count it, `problem` says why. Nothing is stored.
+    Returns the event in the common form, or the error that its dead letter would have. If the event can be read but its
+    board would not count it, `problem` has the reason. Nothing is stored.
     """
     pod_id, body = await _pod_of(call), call.body
     headers = tuple((name, value.encode()) for name, value in body.headers.items())
     now = call.laurels.clock.now_us()
-    letter = Letter(call.laurels.topics.updates(pod_id), 0, 0, None, msgspec.json.encode(body.event), headers, now)
-    transformed, version = call.laurels.schemas.try_out(pod_id, letter, body.schema_version)
+    record = KafkaRecord(call.laurels.topics.updates(pod_id), 0, 0, None, msgspec.json.encode(body.event), headers, now)
+    transformed, version = call.laurels.schemas.try_out(pod_id, record, body.schema_version)
     problem = None
     try:
         board = call.laurels.boards.of_pod(pod_id, transformed.uuid)
@@ -107,11 +108,11 @@ def _version(call: Call[Any, Any]) -> str:
     return str(decode_value(call.path("schemaVersion"), SchemaVersion, "schemaVersion"))
 
 
-def _where(body: WhereBody | None) -> Where | None:
-    return None if body is None else Where(body.field, body.header)
+def _where(body: WhereBody | None) -> FieldSource | None:
+    return None if body is None else FieldSource(body.field, body.header)
 
 
-def _show_where(where: Where | None) -> WhereAnswer | None:
+def _show_where(where: FieldSource | None) -> WhereAnswer | None:
     return None if where is None else WhereAnswer(field=where.field, header=where.header)
 
 

@@ -1,28 +1,29 @@
-"""Scores in: one, many, and taking a user off a board."""
+"""Submission of one or many scores, and removal of a user from a board."""
 
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from laurels.core.board import Board
 from laurels.core.ids import new_event_id
 from laurels.core.instants import to_datetime, to_us
 from laurels.errors import LaurelsError, Unavailable
 from laurels.http.answers import BatchAnswer, PeriodScore, ScoreAnswer, ScoreResult
-from laurels.http.call import Answered, Call
+from laurels.http.call import Answered, Call, Finish, HotPlan
 from laurels.http.decode import decode_body
 from laurels.http.people_answers import RemovedAnswer
 from laurels.http.problems import problem_of
 from laurels.http.requests import BoardReasonQuery, NoQuery, ScoreBatch, ScoreItem, ScoreUpdate
-from laurels.ports import Recorded
-from laurels.service.submit import Accepted, Counted, Submission
+from laurels.ports import RecordOutcome
+from laurels.service.write.submissions import Accepted, PeriodResult, Submission
 
-# Taken, and not yet in the ledger.
+# Accepted, but not in the ledger yet.
 SPOOLED = 202
-_STATUS: dict[Recorded, Literal["accepted", "duplicate", "spooled"]] = {
-    Recorded.ACCEPTED: "accepted",
-    Recorded.DUPLICATE: "duplicate",
-    Recorded.SPOOLED: "spooled",
+_STATUS: dict[RecordOutcome, Literal["accepted", "duplicate", "spooled"]] = {
+    RecordOutcome.ACCEPTED: "accepted",
+    RecordOutcome.DUPLICATE: "duplicate",
+    RecordOutcome.SPOOLED: "spooled",
 }
 
 _item = msgspec.json.Decoder(ScoreItem)
@@ -35,19 +36,44 @@ class _Named(msgspec.Struct, rename="camel"):
 _named = msgspec.json.Decoder(_Named)
 
 
+def hot_score(call: Call[NoQuery, ScoreUpdate]) -> HotPlan:
+    """Answer in the hot lane from the batcher's callback."""
+    del call
+    return HotPlan(start=start_score)
+
+
+def hot_scores(call: Call[NoQuery, ScoreBatch]) -> HotPlan:
+    """Answer in the hot lane with the handler, which awaits only the batcher."""
+    del call
+    return HotPlan()
+
+
 async def put_score(call: Call[NoQuery, ScoreUpdate]) -> Answered[ScoreAnswer]:
-    """Submit a score
+    """Submit a score.
 
-    Added, compared or set, as the board's rule says, in every window that its time falls into; creates the user's entry
-    if it is missing. The answer comes after the score is durable and ranked. Send an `eventId` (or an
-    `Idempotency-Key`) to be able to repeat the call safely: it is counted once.
+    The board's rule decides whether the score is added, compared with the best one, or set. It counts in every window
+    with a period that contains its timestamp. The user's entry is created if there is none. The response is sent after
+    the score is durable and ranked; see `rankState`. Send an `eventId` (or an `Idempotency-Key`) to make retries safe:
+    the score is then counted once.
 
-    202: the ledger can't be reached, and the score is kept on this server's disk until it can.
+    Status 202: the ledger is unreachable, and the score waits on this server's disk.
     """
+    submission = to_submission(call.user_id, call.body, call.idempotency_key)
+    return _score_answer(call.board, await call.laurels.submissions.submit(call.board, submission))
+
+
+def start_score(call: Call[NoQuery, ScoreUpdate], finish: Finish) -> None:
+    """Submit a score like `put_score`, and call `finish` with the answer or the error."""
     board = call.board
-    accepted = await call.laurels.submissions.submit(
-        board, to_submission(call.user_id, call.body, call.idempotency_key)
+    submission = to_submission(call.user_id, call.body, call.idempotency_key)
+    call.laurels.submissions.send(
+        board,
+        submission,
+        lambda result: finish(result if isinstance(result, LaurelsError) else _score_answer(board, result)),
     )
+
+
+def _score_answer(board: Board, accepted: Accepted) -> Answered[ScoreAnswer]:
     answer = ScoreAnswer(
         uuid=board.uuid,
         user_id=accepted.user_id,
@@ -57,22 +83,22 @@ async def put_score(call: Call[NoQuery, ScoreUpdate]) -> Answered[ScoreAnswer]:
         previous_score=accepted.previous_score,
         updated_at=to_datetime(accepted.updated_at),
         event_id=accepted.event_id,
-        duplicate=accepted.outcome is Recorded.DUPLICATE,
+        duplicate=accepted.outcome is RecordOutcome.DUPLICATE,
         rank_state=accepted.rank_state,
         periods=[_period_score(counted) for counted in accepted.counted],
         late_windows=list(accepted.late),
     )
-    return Answered(answer, SPOOLED if accepted.outcome is Recorded.SPOOLED else 200)
+    return Answered(answer, SPOOLED if accepted.outcome is RecordOutcome.SPOOLED else 200)
 
 
 async def post_scores(call: Call[NoQuery, ScoreBatch]) -> Answered[BatchAnswer]:
-    """Submit many scores
+    """Submit many scores.
 
-    One result an item, in order; a bad item is refused and does not spoil the rest. With an `Idempotency-Key`, an
-    item without an `eventId` gets one that follows from the key and its place in the list.
+    Returns one result per item, in order. An invalid item is refused and does not affect the others. With an
+    `Idempotency-Key`, an item without an `eventId` gets one made of the key and the item's position in the list.
 
-    503: it can be repeated as it is. That is so if nothing of it was stored, or if every item has an `eventId`;
-    otherwise each item says whether, and with which `eventId`, to repeat it.
+    Status 503: send the same batch again. This is safe because nothing was stored, or because every item has an
+    `eventId`. Otherwise the result of each item tells whether to retry it, and with which `eventId`.
     """
     board = call.board
     key = call.idempotency_key
@@ -94,10 +120,10 @@ async def post_scores(call: Call[NoQuery, ScoreBatch]) -> Answered[BatchAnswer]:
 
 
 async def delete_user(call: Call[BoardReasonQuery, None]) -> RemovedAnswer:
-    """Remove a user from a board
+    """Remove a user from a board.
 
-    What the user scored so far no longer counts, and stays visible in the history as voided. What comes later
-    starts anew; events that were counted before are not counted again when they are repeated.
+    The user's events so far no longer count and are shown in the history as voided. Later scores count from scratch.
+    Events that were counted before are not counted again if they are repeated.
     """
     board = call.board
     act = await call.laurels.submissions.remove_user(
@@ -153,7 +179,7 @@ def _result(accepted: Accepted) -> ScoreResult:
     )
 
 
-def _period_score(counted: Counted) -> PeriodScore:
+def _period_score(counted: PeriodResult) -> PeriodScore:
     return PeriodScore(
         window=counted.period.window,
         period=counted.period.name,
@@ -166,7 +192,7 @@ def _period_score(counted: Counted) -> PeriodScore:
 
 
 def _guess_user(raw: msgspec.Raw) -> str | None:
-    """The user of an item that can't be read, if it names one, so that the sender finds it again."""
+    """Return the user id of an invalid item, if it has one, so that the sender can identify the item."""
     try:
         return _named.decode(bytes(raw)).user_id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Periods, and what users got in them: close, extend, results, rewards."""
+"""Periods and their results: list, close and extend periods, final ranks and rewards of users."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ from laurels.http.board_parts import read_instant, show_moment, show_period
 from laurels.http.call import Call
 from laurels.http.decode import decode_named_cursor, decode_pair_cursor, decode_triple_cursor, encode_cursor
 from laurels.http.requests import NoQuery, PageQuery, PeriodExtension, PeriodsQuery, UserQuery
-from laurels.service.freezing import grant_id
-from laurels.service.seasons import Granted
+from laurels.service.seasons.freezer import grant_id
+from laurels.service.seasons.seasons import Granted
 
 
 async def get_periods(call: Call[PeriodsQuery, None]) -> PeriodsAnswer:
-    """A board's periods: the next, the current and the past ones, last first
+    """List the next, current and past periods of a board, latest first.
 
-    The name of a period can be given as `period` to `top`, `rank`, `around`, `ranks` and `distribution`.
+    The name of a period is a value for the `period` parameter of `top`, `rank`, `around`, `ranks` and `distribution`.
     """
     board, query = call.board, call.query
     before = decode_pair_cursor(query.cursor)
@@ -35,7 +35,7 @@ async def get_periods(call: Call[PeriodsQuery, None]) -> PeriodsAnswer:
     now = call.laurels.clock.now_us()
     return PeriodsAnswer(
         uuid=board.uuid,
-        # What an ended board had made ahead never began.
+        # Periods are created ahead; those after the end of the board never begin.
         periods=[
             show_period(board, period, now)
             for period in periods
@@ -46,19 +46,19 @@ async def get_periods(call: Call[PeriodsQuery, None]) -> PeriodsAnswer:
 
 
 async def post_close(call: Call[NoQuery, None]) -> PeriodAnswer:
-    """Close a period now
+    """Close a period now.
 
-    It ends in a moment, at the `endTime` of the answer. What is left up to the next reset is a period of its own. Its
-    late scores are taken for the board's grace time, then it is frozen.
+    The period ends shortly after the call, at the `endTime` of the response. The time until the next reset becomes a
+    separate period. The closed period accepts late scores for the board's grace time, then it is frozen.
     """
     period = await call.laurels.seasons.close_now(call.board, call.path("period"))
     return show_period(call.board, period, call.laurels.clock.now_us())
 
 
 async def post_extend(call: Call[NoQuery, PeriodExtension]) -> PeriodAnswer:
-    """Let a period end later
+    """Extend a period.
 
-    The next one begins where it ends. Possible until shortly before its end.
+    The next period begins at the new end. A period can be extended until shortly before its end.
     """
     end = read_instant(call.body.end_time, "endTime")
     period = await call.laurels.seasons.extend(call.board, call.path("period"), end)
@@ -66,9 +66,9 @@ async def post_extend(call: Call[NoQuery, PeriodExtension]) -> PeriodAnswer:
 
 
 async def get_period_rewards(call: Call[PageQuery, None]) -> RewardsAnswer:
-    """What was granted in a period, best places first
+    """List the rewards granted in a period, best ranks first.
 
-    Empty until the period is final.
+    The list is empty until the period is final.
     """
     query = call.query
     period = await call.laurels.seasons.period(call.board, None, call.path("period"))
@@ -82,9 +82,9 @@ async def get_period_rewards(call: Call[PageQuery, None]) -> RewardsAnswer:
 
 
 async def get_user_results(call: Call[UserQuery, None]) -> ResultsAnswer:
-    """Where a user ended in all past periods, last first
+    """List the final ranks of a user in all past periods, latest first.
 
-    The pod is the key's own; an admin names it as `podId`.
+    The pod is that of the key; an admin key sets `podId`.
     """
     query = call.query
     before = decode_pair_cursor(query.cursor)
@@ -111,9 +111,9 @@ async def get_user_results(call: Call[UserQuery, None]) -> ResultsAnswer:
 
 
 async def get_user_rewards(call: Call[UserQuery, None]) -> RewardsAnswer:
-    """What a user was granted, last period first
+    """List the rewards granted to a user, latest period first.
 
-    The pod is the key's own; an admin names it as `podId`.
+    The pod is that of the key; an admin key sets `podId`.
     """
     query = call.query
     before = decode_triple_cursor(query.cursor)
@@ -126,9 +126,9 @@ async def get_user_rewards(call: Call[UserQuery, None]) -> RewardsAnswer:
 
 
 async def post_claim(call: Call[NoQuery, None]) -> ClaimAnswer:
-    """Claim a reward: mark it as handed out
+    """Claim a reward, which marks it as handed out.
 
-    Idempotent: the first claim stays, and a repetition says `alreadyClaimed`.
+    Idempotent: the first claim stays, and a repetition returns `alreadyClaimed`.
     """
     granted, first = await call.laurels.seasons.claim(call.caller, call.path("rewardId"))
     return ClaimAnswer(reward=_entry(granted), already_claimed=not first)

@@ -1,1 +1,1 @@
-"""Scores out of Kafka: schemas, the transformer, the consumer and dead letters."""
+"""Scores from Kafka: schemas, the transformer, the consumer and dead letters."""

@@ -1,4 +1,4 @@
-"""Raises an alert where too many of a pod's records become dead letters: in the log, as a metric, by webhook."""
+"""Alerts when too many records of a pod become dead letters: in the log, as a metric and by webhook."""
 
 from collections import deque
 
@@ -9,27 +9,28 @@ from laurels.core.instants import SECOND_US, to_datetime
 from laurels.errors import LaurelsError
 from laurels.metrics import DEAD_LETTER_ALERT
 from laurels.ports import Clock, Message, Outbox
+from laurels.settings import KafkaSettings
 
 log = structlog.get_logger()
 
 SPAN_S = 60
-# Of fewer, a share says nothing.
-FEWEST = 20
+# Minimum number of records: a share of fewer is not meaningful.
+MIN_RECORDS = 20
 KIND = "dead_letters.high"
 
 
 class Alarm:
-    """Counts by the second, for the last minute."""
+    """The share of dead letters per pod over the last minute, counted per second."""
 
-    def __init__(self, outbox: Outbox, clock: Clock, limit_percent: int) -> None:
+    def __init__(self, outbox: Outbox, clock: Clock, settings: KafkaSettings) -> None:
         self._outbox = outbox
         self._clock = clock
-        self._limit = limit_percent / 100
+        self._limit = settings.dead_letter_alert_percent / 100
         self._seconds: dict[str, deque[list[int]]] = {}
         self._raised: set[str] = set()
 
     async def look(self) -> None:
-        """An alert ends also where nothing comes any more."""
+        """Check all raised alerts again, because one must also end when no more records arrive."""
         for pod_id in list(self._raised):
             await self.note(pod_id, 0, 0)
 
@@ -48,7 +49,7 @@ class Alarm:
                 self._raised.discard(pod_id)
                 DEAD_LETTER_ALERT.labels(pod_id).set(0)
                 log.info("dead_letters_normal", pod=pod_id, records=total, dead=bad)
-        elif total >= FEWEST and bad > total * self._limit:
+        elif total >= MIN_RECORDS and bad > total * self._limit:
             self._raised.add(pod_id)
             DEAD_LETTER_ALERT.labels(pod_id).set(1)
             log.error("dead_letters_high", pod=pod_id, records=total, dead=bad, limit_percent=self._limit * 100)
@@ -58,7 +59,7 @@ class Alarm:
         now = self._clock.now_us()
         data = {"podId": pod_id, "records": total, "deadLetters": bad, "limitPercent": self._limit * 100}
         body = msgspec.json.encode({"type": KIND, "timestamp": to_datetime(now), "data": data}).decode()
-        # Several consumers see it at about the same time; once a minute is enough.
+        # Several consumers raise the alert at about the same time: the id allows one message per minute.
         message_id = f"dead-letters-{pod_id}-{now // (SPAN_S * SECOND_US)}"
         try:
             await self._outbox.post(Message(message_id, pod_id, 0, KIND, body, now))

@@ -1,12 +1,13 @@
-"""The loop that takes letters out of Kafka.
+"""The consumer: the loop that reads records from Kafka and counts them.
 
-A letter ends in one of three ways: it is counted (or was before), it is dead, or it can't be told yet, for a store is
-away; then it is tried again, and nothing is committed. Offsets are committed after all letters before them are counted
-in the ledger or stored as dead letters, so a crash at any point leads to a letter being read again, and not counted
-again.
+A record has one of three outcomes: it is counted (now or earlier), it becomes a dead letter, or a store is unavailable
+and the outcome is open; then the consumer retries and commits nothing. The consumer commits an offset only after all
+records before it are counted in the ledger or stored as dead letters. After a crash at any point records may be read
+again, but they are not counted again.
 
-A few batches are under way at once: one is read while one is written and one is ranked. Their offsets are committed in
-the order in which they were taken. If the oldest takes long, partitions are paused: there is never more in memory.
+Up to `DEPTH` batches are in progress at the same time: one is read while another is written and a third is ranked.
+Their offsets are committed in the order in which they were read. If the oldest batch takes long, the consumer pauses
+its partitions, so memory is bounded.
 """
 
 import asyncio
@@ -18,12 +19,14 @@ import structlog
 
 from laurels.errors import InternalError, LaurelsError, Unavailable
 from laurels.metrics import INGEST_LAG, INGEST_STOPPED, INGESTED
-from laurels.ports import Broker, Inbox, Lane, Letter
+from laurels.ports import Broker, KafkaRecord, RecordConsumer, TopicPartition
+from laurels.retry import Backoff
 from laurels.service.ingest.alarm import Alarm
 from laurels.service.ingest.dead_letters import DeadLetters
 from laurels.service.ingest.intake import Intake, Outcome
 from laurels.service.ingest.topics import Topics
-from laurels.service.submit import Accepted
+from laurels.service.write.submissions import Accepted
+from laurels.settings import KafkaSettings
 from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
@@ -35,13 +38,13 @@ LAST_PAUSE_S = 5.0
 TELL_EVERY_TRIES = 20
 TELL_EVERY_S = 2.0
 CLOSE_S = 10
-# A fault of ours may be that of one letter: after so many tries each is tried alone.
+# After this many internal errors each record is tried alone, because one record may cause them all.
 ATTEMPTS = 3
-# Batches that are under way.
+# Maximum number of batches in progress.
 DEPTH = 3
 
-# Of each partition, the offset after the last letter.
-_Ended = dict[Lane, int]
+# The offset after the last record, by partition.
+_Ended = dict[TopicPartition, int]
 
 
 class Consumer:
@@ -52,111 +55,120 @@ class Consumer:
         intake: Intake,
         dead_letters: DeadLetters,
         alarm: Alarm,
-        *,
-        group: str,
-        batch: int,
+        settings: KafkaSettings,
     ) -> None:
         self._broker = broker
         self._topics = topics
         self._intake = intake
         self._dead_letters = dead_letters
         self._alarm = alarm
-        self._group = group
-        self._batch = batch
+        self._group = settings.kafka_group
+        self._batch = settings.ingest_batch
         self._running: asyncio.Task[None] | None = None
         self._closing = False
         self._told_at = 0.0
-        self._told_of: set[str] = set()
-        # Batches that can't be ended at present.
+        self._reported_pods: set[str] = set()
+        # Batches that are being retried.
         self._stuck: set[asyncio.Task[Any] | None] = set()
         self._ended = 0
-        self._uncommitted: dict[Lane, int] = {}
+        self._uncommitted: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
         self._running = asyncio.create_task(self._run(), name="consume")
 
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
+
     async def close(self) -> None:
-        """Finish what was taken, if that is possible soon; Kafka has the rest."""
+        """Finish the batches in progress within `CLOSE_S` seconds, and leave the rest to Kafka."""
         self._closing = True
         if self._running is not None:
             await asyncio.wait({self._running}, timeout=CLOSE_S)
             await end_tasks([self._running])
 
     async def _run(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S)
         while not self._closing:
             self._ended = 0
-            inbox: Inbox | None = None
+            consumer: RecordConsumer | None = None
             try:
-                inbox = self._broker.open_inbox(self._topics.pattern, self._group)
-                await self._consume(inbox)
+                consumer = self._broker.open_consumer(self._topics.pattern, self._group)
+                await self._consume(consumer)
             except Unavailable as error:
                 log.warning("ingest_interrupted", reason=error.message)
             except Exception:
                 log.exception("ingest_interrupted")
             finally:
                 self._uncommitted.clear()
-                if inbox is not None:
-                    await inbox.close()
+                if consumer is not None:
+                    await consumer.close()
             if not self._closing:
                 INGEST_STOPPED.set(1)
-                pause_s = FIRST_PAUSE_S if self._ended else min(LAST_PAUSE_S, 2 * pause_s)
-                await asyncio.sleep(pause_s)
+                if self._ended:
+                    backoff.reset()
+                await asyncio.sleep(backoff.next_s())
 
-    async def _consume(self, inbox: Inbox) -> None:
+    async def _consume(self, consumer: RecordConsumer) -> None:
         under_way: deque[asyncio.Task[_Ended]] = deque()
         try:
             while not self._closing:
-                letters = await inbox.take(self._batch, WAIT_S)
-                if letters:
-                    under_way.append(asyncio.create_task(self._end(letters), name="count letters"))
-                while under_way and (not letters or len(under_way) >= DEPTH or under_way[0].done()):
-                    self._note_offsets(await self._wait_for(under_way[0], inbox))
+                records = await consumer.poll(self._batch, WAIT_S)
+                if records:
+                    under_way.append(asyncio.create_task(self._end(records), name="count records"))
+                while under_way and (not records or len(under_way) >= DEPTH or under_way[0].done()):
+                    self._note_offsets(await self._wait_for(under_way[0], consumer))
                     under_way.popleft()
-                await self._commit(inbox)
-                await self._tell_state(inbox)
+                await self._commit(consumer)
+                await self._tell_state(consumer)
             while under_way:
-                self._note_offsets(await self._wait_for(under_way[0], inbox))
+                self._note_offsets(await self._wait_for(under_way[0], consumer))
                 under_way.popleft()
-            await self._commit(inbox)
+            await self._commit(consumer)
         finally:
             await end_tasks(under_way)
             self._stuck.clear()
 
-    async def _wait_for(self, oldest: "asyncio.Task[_Ended]", inbox: Inbox) -> _Ended:
-        """Backpressure: nothing more is taken until this is done."""
+    async def _wait_for(self, oldest: "asyncio.Task[_Ended]", consumer: RecordConsumer) -> _Ended:
+        """Wait for the oldest batch, and pause the partitions if it takes long (backpressure)."""
         while True:
             done, _ = await asyncio.wait({oldest}, timeout=HOLD_AFTER_S)
             if done:
                 return oldest.result()
-            await inbox.hold()
-            await self._tell_state(inbox)
+            await consumer.hold()
+            await self._tell_state(consumer)
 
-    async def _end(self, letters: list[Letter]) -> _Ended:
-        """Each is counted in the ledger or stored as a dead letter once this has returned."""
-        outcomes = await self._count([(self._topics.pod_of(letter.topic), letter) for letter in letters])
+    async def _end(self, records: list[KafkaRecord]) -> _Ended:
+        """Count records, and return the offsets that may be committed.
+
+        When it returns, each record is counted in the ledger or stored as a dead letter.
+        """
+        outcomes = await self._count([(self._topics.pod_of(record.topic), record) for record in records])
         dead = [outcome for outcome in outcomes if outcome.error is not None]
         if dead:
-            await self._bury(dead)
+            await self._send_to_dead_letters(dead)
         self._stuck.discard(asyncio.current_task())
         await self._note(outcomes)
-        self._ended += len(letters)
+        self._ended += len(records)
         ended: _Ended = {}
-        for letter in letters:
-            lane = (letter.topic, letter.partition)
-            ended[lane] = max(letter.offset + 1, ended.get(lane, 0))
+        for record in records:
+            partition = (record.topic, record.partition)
+            ended[partition] = max(record.offset + 1, ended.get(partition, 0))
         return ended
 
     def _note_offsets(self, ended: _Ended) -> None:
-        """In the order in which batches were taken: all before these is ended, too."""
+        """Note offsets for the next commit.
+
+        Call it in the order in which batches were read, so that all records before these offsets have ended too.
+        """
         self._uncommitted |= ended
 
-    async def _count(self, letters: Sequence[tuple[str, Letter]]) -> list[Outcome]:
-        """Until it is known of each what became of it."""
+    async def _count(self, records: Sequence[tuple[str, KafkaRecord]]) -> list[Outcome]:
+        """Count records, and retry until each has a final outcome."""
         final: list[Outcome] = []
-        pause_s, tries = FIRST_PAUSE_S, 0
-        while letters:
-            outcomes = await self._intake.count(letters)
+        backoff, tries = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S), 0
+        while records:
+            outcomes = await self._intake.count(records)
             again = [each for each in outcomes if each.error is not None and each.error.retryable]
             final += [each for each in outcomes if each.error is None or not each.error.retryable]
             tries += 1
@@ -167,44 +179,53 @@ class Consumer:
             ):
                 return final + [await self._count_alone(each) for each in again]
             if again:
-                pause_s = await self._pause(again[0].error, tries, pause_s)
-            letters = [(each.pod_id, each.letter) for each in again]
+                await self._pause(again[0].error, tries, backoff)
+            records = [(each.pod_id, each.record) for each in again]
         return final
 
     async def _count_alone(self, outcome: Outcome) -> Outcome:
-        """One letter that is a fault of ours must not keep those behind it."""
-        (alone,) = await self._intake.count([(outcome.pod_id, outcome.letter)])
+        """Count one record after repeated internal errors.
+
+        If it fails with an internal error again it becomes a dead letter, so that it does not block the records behind
+        it.
+        """
+        (alone,) = await self._intake.count([(outcome.pod_id, outcome.record)])
         if alone.error is None or not alone.error.retryable:
             return alone
         if alone.error.code != "internal":
-            (found,) = await self._count([(outcome.pod_id, outcome.letter)])
+            (found,) = await self._count([(outcome.pod_id, outcome.record)])
             return found
-        return Outcome(outcome.pod_id, outcome.letter, InternalError("internal", alone.error.message), alone.version)
+        return Outcome(outcome.pod_id, outcome.record, InternalError("internal", alone.error.message), alone.version)
 
-    async def _bury(self, dead: list[Outcome]) -> None:
-        """Until they are stored: without that, nothing is committed and nothing more is taken."""
-        pause_s, tries = FIRST_PAUSE_S, 0
+    async def _send_to_dead_letters(self, dead: list[Outcome]) -> None:
+        """Store dead letters, and retry until all are stored.
+
+        Until then the offsets of this batch and of later ones are not committed.
+        """
+        backoff, tries = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S), 0
         while dead:
             try:
-                dead, reason = await self._dead_letters.bury(dead)
+                dead, reason = await self._dead_letters.send_to_dead_letters(dead)
                 error = Unavailable("kafka_unavailable", f"{len(dead)} dead letters could not be written: {reason}")
             except Unavailable as away:
                 error = away
             if dead:
                 tries += 1
-                pause_s = await self._pause(error, tries, pause_s)
+                await self._pause(error, tries, backoff)
 
-    async def _commit(self, inbox: Inbox) -> None:
-        """What can't be committed now is with what comes next."""
+    async def _commit(self, consumer: RecordConsumer) -> None:
+        """Commit the noted offsets; if that fails, the next commit includes them."""
         if not self._uncommitted:
             return
         offsets = dict(self._uncommitted)
         try:
-            await inbox.commit(offsets)
+            await consumer.commit(offsets)
         except Unavailable as error:
             log.warning("offsets_not_committed", reason=error.message)
             return
-        self._uncommitted = {lane: end for lane, end in self._uncommitted.items() if offsets.get(lane) != end}
+        self._uncommitted = {
+            partition: end for partition, end in self._uncommitted.items() if offsets.get(partition) != end
+        }
 
     async def _note(self, outcomes: Sequence[Outcome]) -> None:
         results = Counter(
@@ -217,8 +238,8 @@ class Consumer:
         for pod_id, count in records.items():
             await self._alarm.note(pod_id, count, results[pod_id, "dead"])
 
-    async def _tell_state(self, inbox: Inbox) -> None:
-        """Now and then: how many wait, whether anything moves, and whether an alert is over."""
+    async def _tell_state(self, consumer: RecordConsumer) -> None:
+        """Update the metrics for lag and stopped ingest and the alerts, at most every `TELL_EVERY_S` seconds."""
         now = asyncio.get_running_loop().time()
         if now < self._told_at + TELL_EVERY_S:
             return
@@ -226,26 +247,25 @@ class Consumer:
         await self._alarm.look()
         try:
             await self._broker.ping()
-            waiting = await inbox.lag()
+            waiting = await consumer.lag()
         except Unavailable:
             INGEST_STOPPED.set(1)
             return
         INGEST_STOPPED.set(bool(self._stuck))
         pods = {self._topics.pod_of(topic): count for topic, count in waiting.items()}
-        # What went to another member is told by that one.
-        for pod_id in self._told_of - pods.keys():
+        # Another member of the group now reports the lag of these pods.
+        for pod_id in self._reported_pods - pods.keys():
             INGEST_LAG.labels(pod_id).set(0)
-        self._told_of = set(pods)
+        self._reported_pods = set(pods)
         for pod_id, count in pods.items():
             INGEST_LAG.labels(pod_id).set(count)
 
-    async def _pause(self, error: LaurelsError | None, tries: int, pause_s: float) -> float:
-        """Wait before the next try; gives how long to wait then."""
+    async def _pause(self, error: LaurelsError | None, tries: int, backoff: Backoff) -> None:
+        """Wait before the next attempt."""
         INGEST_STOPPED.set(1)
         if tries % TELL_EVERY_TRIES == 1:
             log.error("ingest_stopped", reason=None if error is None else error.message, tries=tries)
         if self._closing:
-            raise Unavailable("stopping", "What was taken last is taken again by whoever goes on.")
+            raise Unavailable("stopping", "The consumer is stopping. Uncommitted records will be read again.")
         self._stuck.add(asyncio.current_task())
-        await asyncio.sleep(pause_s)
-        return min(LAST_PAUSE_S, 2 * pause_s)
+        await asyncio.sleep(backoff.next_s())

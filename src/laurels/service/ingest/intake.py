@@ -1,4 +1,4 @@
-"""What becomes of letters: each is read with its pod's schema and goes the way of every other score."""
+"""The intake of records: each is read with a schema of its pod and submitted like any other score."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,24 +8,27 @@ from msgspec import Struct
 
 from laurels.core.board import Board
 from laurels.errors import InternalError, LaurelsError
-from laurels.ports import Letter
-from laurels.service.boards import Boards
+from laurels.ports import KafkaRecord, RanksWanted
+from laurels.service.boards.boards import Boards
+from laurels.service.boards.registry import Registry
 from laurels.service.ingest.schemas import Schemas
 from laurels.service.ingest.transformer import Transformed
-from laurels.service.registry import Registry
-from laurels.service.submit import Accepted, Submission, Submissions
+from laurels.service.write.submissions import Accepted, Submission, Submissions
 
 log = structlog.get_logger()
 
-# Somebody may have made it a moment ago, on another server.
+# Another server may have created the missing object a moment ago: reload before giving up.
 MAY_BE_NEW = {"pod_not_found", "schema_not_found", "board_not_found"}
 
 
 class Outcome(Struct, frozen=True):
-    """A letter, and what came of it. `version`: of the schema that it was read with, if one was found."""
+    """A record with its outcome.
+
+    `version`: the version of the schema that it was read with, if one was found.
+    """
 
     pod_id: str
-    letter: Letter
+    record: KafkaRecord
     answer: Accepted | LaurelsError
     version: str | None = None
 
@@ -36,7 +39,7 @@ class Outcome(Struct, frozen=True):
 
 class _Read(Struct):
     pod_id: str
-    letter: Letter
+    record: KafkaRecord
     version: str | None
     said: Transformed | LaurelsError
     board: Board | None = None
@@ -49,17 +52,20 @@ class Intake:
         self._submissions = submissions
         self._registry = registry
 
-    async def count(self, letters: Sequence[tuple[str, Letter]]) -> list[Outcome]:
-        """Count letters of pods; one outcome each, in order. An error that is retryable says nothing of the letter."""
-        reads = [self._read(pod_id, letter) for pod_id, letter in letters]
+    async def count(self, records: Sequence[tuple[str, KafkaRecord]]) -> list[Outcome]:
+        """Count records, and return one outcome per record, in order.
+
+        A retryable error says nothing about the record: count it again later.
+        """
+        reads = [self._read(pod_id, record) for pod_id, record in records]
         if any(isinstance(read.said, LaurelsError) and read.said.code in MAY_BE_NEW for read in reads):
             try:
                 await self._registry.refresh()
                 await self._schemas.reload()
             except LaurelsError as error:
-                return [Outcome(pod_id, letter, error) for pod_id, letter in letters]
+                return [Outcome(pod_id, record, error) for pod_id, record in records]
             reads = [
-                self._read(read.pod_id, read.letter) if isinstance(read.said, LaurelsError) else read for read in reads
+                self._read(read.pod_id, read.record) if isinstance(read.said, LaurelsError) else read for read in reads
             ]
         by_board: dict[int, list[int]] = {}
         for number, read in enumerate(reads):
@@ -74,31 +80,31 @@ class Intake:
                 answers[number] = each
         outcomes = []
         for read, answer in zip(reads, answers, strict=True):
-            assert answer is not None, "whoever was read has a board that answers"
-            outcomes.append(Outcome(read.pod_id, read.letter, answer, read.version))
+            assert answer is not None, "every record that was read belongs to a board"
+            outcomes.append(Outcome(read.pod_id, read.record, answer, read.version))
         return outcomes
 
-    def _read(self, pod_id: str, letter: Letter) -> _Read:
+    def _read(self, pod_id: str, record: KafkaRecord) -> _Read:
         version: str | None = None
         try:
-            said, version = self._schemas.read(pod_id, letter)
+            said, version = self._schemas.read(pod_id, record)
             board = None if isinstance(said, LaurelsError) else self._boards.of_pod(pod_id, said.uuid)
         except LaurelsError as error:
-            return _Read(pod_id, letter, version, error)
+            return _Read(pod_id, record, version, error)
         except Exception:
-            log.exception("record_not_read", place=letter.place)
-            fault = InternalError("internal", "A fault in Laurels. The log has the details.")
-            return _Read(pod_id, letter, version, fault)
-        return _Read(pod_id, letter, version, said, board)
+            log.exception("record_not_read", record=record.record_id)
+            fault = InternalError("internal", "Internal error. The server log has the details.")
+            return _Read(pod_id, record, version, fault)
+        return _Read(pod_id, record, version, said, board)
 
     async def _submit(self, reads: list[_Read]) -> Sequence[Accepted | LaurelsError]:
         board = reads[0].board
-        assert board is not None, "they were chosen for it"
+        assert board is not None, "the caller groups records by board"
         submissions: list[Submission | LaurelsError] = [
             read.said.submission if isinstance(read.said, Transformed) else read.said for read in reads
         ]
         try:
-            # Kafka keeps what the ledger can't take now, so nothing else need.
-            return await self._submissions.submit_many(board, submissions, may_spool=False)
+            # No spool: Kafka keeps the records while the ledger is unreachable.
+            return await self._submissions.submit_many(board, submissions, may_spool=False, wanted=RanksWanted.NONE)
         except LaurelsError as error:
             return [error] * len(reads)

@@ -1,16 +1,16 @@
-"""The schemas of all pods, held in memory: which one an event is read with is decided here."""
+"""The schemas of all pods, held in memory, and the choice of a schema for each event."""
 
 import asyncio
 
 from laurels.core import limits
-from laurels.core.schemas import Schema, SchemaState, SchemaTerms, Where
+from laurels.core.schemas import FieldSource, Schema, SchemaState, SchemaTerms
 from laurels.errors import Conflict, Invalid, LaurelsError, Malformed, NotFound
-from laurels.ports import Clock, Headers, Ledger, Letter
-from laurels.service.access import unknown_pod
+from laurels.ports import Clock, Headers, KafkaRecord, Ledger
+from laurels.service.boards.access import unknown_pod
+from laurels.service.boards.registry import Registry
 from laurels.service.ingest.transformer import Event, Transformed, Transformer, look_up, read_event
-from laurels.service.registry import Registry
 
-# What the headers that we add to dead letters begin with.
+# Prefix of the headers that Laurels adds to dead letters.
 RESERVED = "laurels-"
 
 
@@ -21,14 +21,14 @@ class Schemas:
         self._registry = registry
         self._clock = clock
         self._pods: set[str] = set()
-        # Of each pod, the last made first.
+        # By pod, newest first.
         self._of_pods: dict[str, list[Transformer]] = {}
         self._choices: dict[str, _Choice] = {}
-        # So that a schema that was just made is not forgotten by a reload that began before.
+        # Keeps a reload that began earlier from dropping a schema that was just created.
         self._changing = asyncio.Lock()
 
     async def reload(self) -> None:
-        """Read the schemas as they are in the ledger."""
+        """Load the schemas from the ledger."""
         async with self._changing:
             await self._read()
 
@@ -44,20 +44,24 @@ class Schemas:
         self._choices = {pod_id: _Choice(every) for pod_id, every in fresh.items()}
 
     def of_pod(self, pod_id: str) -> list[Schema]:
-        """The last made first."""
+        """Return the schemas of a pod, newest first."""
         return [each.schema for each in self._of_pods.get(pod_id, [])]
 
     def find(self, pod_id: str, version: str) -> Schema:
         return self._find(pod_id, version).schema
 
     async def put(self, pod_id: str, version: str, terms: SchemaTerms, state: SchemaState | None) -> Schema:
-        """Make a version, or replace it. `state` None: as it is, or a draft."""
+        """Create or replace a version of a pod's schema.
+
+        If `state` is None an existing version keeps its state and a new one is a draft. Raises Invalid if the paths
+        contradict each other, and Conflict if the pod has too many schemas.
+        """
         _check_paths(terms)
         now = self._clock.now_us()
         known = self._of_pods.get(pod_id, [])
         if len(known) >= limits.SCHEMAS and all(each.schema.version != version for each in known):
             raise Conflict(
-                "too_many_schemas", f"Pod {pod_id!r} has {limits.SCHEMAS} schemas. Delete those that are retired."
+                "too_many_schemas", f"Pod {pod_id!r} has {limits.SCHEMAS} schemas, the maximum. Delete retired ones."
             )
         schema = Schema(pod_id, version, state or SchemaState.DRAFT, terms, now, now)
         async with self._changing:
@@ -76,7 +80,7 @@ class Schemas:
         return stored
 
     async def delete(self, pod_id: str, version: str) -> Schema:
-        """Only what is not used."""
+        """Delete a schema that is a draft or retired, or raise Conflict if it is in use."""
         schema = self.find(pod_id, version)
         async with self._changing:
             is_gone = await self._streams.delete_schema(pod_id, version)
@@ -85,35 +89,38 @@ class Schemas:
         if not is_gone:
             raise Conflict(
                 "schema_in_use",
-                f"Events are read with schema {version!r}: retire it before you delete it.",
+                f"Schema {version!r} is in use. Retire it before you delete it.",
                 field="state",
             )
         return schema
 
-    # Which schema
+    # Reading events
 
-    def read(self, pod_id: str, letter: Letter) -> tuple[Transformed | LaurelsError, str | None]:
-        """What a letter of a pod says, or why it can't be read; and the version of the schema that was used."""
+    def read(self, pod_id: str, record: KafkaRecord) -> tuple[Transformed | LaurelsError, str | None]:
+        """Return the score in a record, or why it can't be read, and the version of the schema that was used."""
         version: str | None = None
         try:
-            if letter.damaged:
+            if record.damaged:
                 raise Malformed(
                     "invalid_headers",
-                    "A header of the record has a name that is not UTF-8, so none of them can be read.",
+                    "The record has a header whose name is not UTF-8, so its headers can't be read.",
                     rule="UTF-8",
                 )
-            event = read_event(letter.value)
-            transformer = self._choose(pod_id, event, letter.headers)
+            event = read_event(record.value)
+            transformer = self._choose(pod_id, event, record.headers)
             version = transformer.schema.version
-            return transformer.transform(event, letter), version
+            return transformer.transform(event, record), version
         except LaurelsError as error:
             return (error if pod_id in self._pods else unknown_pod(pod_id)), version
 
-    def try_out(self, pod_id: str, letter: Letter, version: str | None) -> tuple[Transformed, str]:
-        """What would become of a letter, with a schema that may still be a draft."""
-        event = read_event(letter.value)
-        chosen = self._choose(pod_id, event, letter.headers) if version is None else self._find(pod_id, version)
-        return chosen.transform(event, letter), chosen.schema.version
+    def try_out(self, pod_id: str, record: KafkaRecord, version: str | None) -> tuple[Transformed, str]:
+        """Transform a record without counting it, and return the result with the version that was used.
+
+        `version` may be a draft. If it is None, the schema is chosen as for any other record.
+        """
+        event = read_event(record.value)
+        chosen = self._choose(pod_id, event, record.headers) if version is None else self._find(pod_id, version)
+        return chosen.transform(event, record), chosen.schema.version
 
     def _find(self, pod_id: str, version: str) -> Transformer:
         for each in self._of_pods.get(pod_id, []):
@@ -129,20 +136,24 @@ class Schemas:
 
 
 class _Choice:
-    """The schemas of a pod, sorted by how an event is matched with them."""
+    """The schemas of a pod, arranged for matching events with them."""
 
     def __init__(self, every: list[Transformer]) -> None:
         used = [each for each in every if each.schema.is_used]
         self._used = {each.schema.version: each for each in used}
-        # The last made first, and active ones before those that are on their way out.
+        # Active schemas before deprecated ones, each newest first.
         used.sort(key=lambda each: each.schema.state is not SchemaState.ACTIVE)
         self._otherwise = next((each for each in used if each.schema.terms.version_from is None), None)
         self._places = list(dict.fromkeys(each.schema.terms.version_from for each in used))
-        # Whoever names one that is not used is told so.
+        # For the error if an event names a schema that is not in use.
         self._others = [each.schema for each in every if not each.schema.is_used]
 
     def choose(self, pod_id: str, event: Event, headers: Headers) -> Transformer:
-        """The one whose version the event names; if it names none, the newest active one that needs no name."""
+        """Return the schema whose version the event names, or else the default schema.
+
+        The default is the newest schema without `versionFrom`, active ones first. Raises NotFound if the event names a
+        schema that is not in use or if there is none, and Invalid if the event has to name a version and does not.
+        """
         missing: str | None = None
         for where in self._places:
             if where is None:
@@ -162,13 +173,12 @@ class _Choice:
             return self._otherwise
         if missing is None:
             raise _nothing_active(pod_id)
-        raise Invalid(
-            "schema_mismatch", f"{missing} (the schema's version) is missing.", field=missing, rule="required"
-        )
+        raise Invalid("schema_mismatch", f"{missing} (schema version) is missing.", field=missing, rule="required")
 
     def _not_used(self, field: str, version: str) -> LaurelsError:
         state = next(
-            (f"is not in use: {each.state}" for each in self._others if each.version == version), "is not there"
+            (f"is not in use (state: {each.state})" for each in self._others if each.version == version),
+            "does not exist",
         )
         in_use = ", ".join(self._used) or "none"
         return NotFound(
@@ -182,7 +192,7 @@ def _version(value: object) -> str | None:
     return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
 
 
-def _place(where: Where) -> str:
+def _place(where: FieldSource) -> str:
     return where.field or f"header {where.header}"
 
 
@@ -191,7 +201,7 @@ def _unknown(pod_id: str, version: str) -> LaurelsError:
 
 
 def _nothing_active(pod_id: str) -> LaurelsError:
-    return NotFound("schema_not_found", f"Pod {pod_id!r} has no schema that is active.", field="podId")
+    return NotFound("schema_not_found", f"Pod {pod_id!r} has no active schema.", field="podId")
 
 
 def _key(schema: Schema) -> tuple[str, str]:
@@ -199,7 +209,10 @@ def _key(schema: Schema) -> tuple[str, str]:
 
 
 def _check_paths(terms: SchemaTerms) -> None:
-    """No path may lie within another, for what is mapped is taken out of the event."""
+    """Raise Invalid if a source or a path of a schema is not usable.
+
+    No path may lie within another, because mapped fields are removed from the event.
+    """
     mappings = terms.field_mappings
     paths = {
         "fieldMappings.userId": mappings.user_id,
@@ -213,12 +226,12 @@ def _check_paths(terms: SchemaTerms) -> None:
     for name, where in (("eventIdFrom", terms.event_id_from), ("versionFrom", terms.version_from)):
         if where is not None and (where.field is None) == (where.header is None):
             raise Invalid(
-                "invalid_schema", f"{name} says either a field or a header.", field=name, rule="field or header"
+                "invalid_schema", f"{name} must have either a field or a header.", field=name, rule="field or header"
             )
         if where is not None and (where.header or "").startswith(RESERVED):
             raise Invalid(
                 "invalid_schema",
-                f"{name}: headers that begin with {RESERVED} are ours.",
+                f"{name}: headers that start with {RESERVED} are reserved. Use another name.",
                 field=name,
                 rule="another name",
             )
@@ -226,13 +239,13 @@ def _check_paths(terms: SchemaTerms) -> None:
     for name, path in given:
         if len(path.split(".")) > limits.PATH_PARTS:
             raise Invalid(
-                "invalid_schema", f"{name} is deeper than {limits.PATH_PARTS} parts.", field=name, rule="<= 8 parts"
+                "invalid_schema", f"{name} has more than {limits.PATH_PARTS} parts.", field=name, rule="<= 8 parts"
             )
         for other_name, other in given:
             if other.startswith(f"{path}."):
                 raise Invalid(
                     "invalid_schema",
-                    f"{other_name} ({other}) lies within {name} ({path}).",
+                    f"{other_name} ({other}) lies within {name} ({path}). Paths must not overlap.",
                     field=other_name,
                     rule="not within another path",
                 )

@@ -1,4 +1,4 @@
-"""What the topics of a pod are called."""
+"""The names of a pod's Kafka topics."""
 
 import re
 
@@ -8,20 +8,24 @@ from laurels.core.limits import POD_ID_CHARS
 
 
 class Topics(Struct, frozen=True):
-    """`prefix`: what all of them begin with, so that several ledgers can share a Kafka."""
+    """The topic names of one ledger.
+
+    `prefix`: the start of every name, so that several ledgers can share a Kafka cluster.
+    """
 
     prefix: str = ""
 
     @property
     def pattern(self) -> str:
-        """All topics on which scores arrive. For librdkafka a name that begins with ^ is a pattern.
+        """Return the pattern of all topics on which scores arrive.
 
-        What no pod can be called is left alone: its dead letters might not even have a topic.
+        librdkafka treats a name that starts with ^ as a pattern. Topics without a valid pod id don't match, because the
+        name of their dead letter topic might be invalid.
         """
         return f"^{re.escape(self.prefix)}pod-[A-Za-z0-9][A-Za-z0-9._-]{{0,{POD_ID_CHARS - 1}}}-score-updates$"
 
     def pod_of(self, topic: str) -> str:
-        """The pod whose scores arrive there."""
+        """Return the pod whose scores arrive on a topic."""
         return topic.removeprefix(f"{self.prefix}pod-").removesuffix("-score-updates")
 
     def updates(self, pod_id: str) -> str:

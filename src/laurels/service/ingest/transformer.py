@@ -1,6 +1,7 @@
-"""From an event as a game wrote it to a score. Pure: the same event and schema give the same score, or the same error.
+"""The transformation of a game's event into a score.
 
-What no mapping takes stays as metadata. Errors name the field at fault as the event spells it.
+Pure: the same event and schema always result in the same score or the same error. Fields without a mapping become
+metadata. Errors name the invalid field as it is spelled in the event.
 """
 
 import re
@@ -12,11 +13,12 @@ import msgspec
 from msgspec import Struct
 
 from laurels.core import limits
+from laurels.core.checks import exact_score
 from laurels.core.instants import FIRST_US, LAST_US, to_datetime, to_us
-from laurels.core.schemas import Schema, ScoreType, TimestampFormat, Where
+from laurels.core.schemas import FieldSource, Schema, ScoreType, TimestampFormat
 from laurels.errors import Invalid, LaurelsError, Malformed, TooLarge
-from laurels.ports import Headers, Letter
-from laurels.service.submit import Submission, exact_score
+from laurels.ports import Headers, KafkaRecord
+from laurels.service.write.submissions import Submission
 
 EVENT_TYPE = "SCORE_UPDATE"
 _ID = re.compile(limits.ID_PATTERN)
@@ -34,19 +36,19 @@ class Transformed(Struct, frozen=True):
 
 
 def read_event(value: bytes | None) -> Event:
-    """The JSON object that a record holds."""
+    """Return the JSON object in a record, or raise Malformed or TooLarge."""
     if not value:
         raise Malformed("invalid_json", "The record is empty: it must hold a JSON object.", rule="JSON in UTF-8")
     if len(value) > limits.RECORD_BYTES:
         raise TooLarge(
             "record_too_large",
-            f"The record has {len(value)} bytes; at most {limits.RECORD_BYTES} are read.",
+            f"The record has {len(value)} bytes; the maximum is {limits.RECORD_BYTES}.",
             rule=f"<= {limits.RECORD_BYTES} bytes",
         )
     try:
         event = msgspec.json.decode(value)
     except RecursionError:
-        raise Malformed("invalid_json", "The record nests too deeply.", rule="JSON in UTF-8") from None
+        raise Malformed("invalid_json", "The JSON in the record is nested too deeply.", rule="JSON in UTF-8") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Malformed("invalid_json", f"The record is not JSON: {error}.", rule="JSON in UTF-8") from None
     if not isinstance(event, dict):
@@ -54,18 +56,18 @@ def read_event(value: bytes | None) -> Event:
     return event
 
 
-def look_up(where: Where, event: Event, headers: Headers) -> Any:
-    """What stands there; None if nothing does."""
+def look_up(where: FieldSource, event: Event, headers: Headers) -> Any:
+    """Return the value of a field or header, or None if it is missing."""
     if where.header is not None:
         value = dict(headers).get(where.header)
         return None if value is None else value.decode("utf-8", "replace")
-    assert where.field is not None, "one of the two is given"
+    assert where.field is not None, "a source has either a field or a header"
     found = _find(event, tuple(where.field.split(".")))
     return None if found is _MISSING else found
 
 
 class Transformer:
-    """A schema, made ready."""
+    """A schema that is prepared for reading events."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -79,25 +81,28 @@ class Transformer:
         self._to_us = _from_iso if terms.timestamp_format is TimestampFormat.ISO_8601 else _from_epoch
         self._unit = _UNITS.get(terms.timestamp_format, 1)
         self._event_id = terms.event_id_from
-        # What is told otherwise is not metadata as well.
+        # Event id and schema version are not repeated in the metadata.
         told = [where.field for where in (terms.event_id_from, terms.version_from) if where and where.field]
         paths = [self._user_id, self._score, self._uuid, *map(_split, told)]
         paths += [path for path in (self._timestamp, self._region) if path is not None]
         self._mapped = sorted(set(paths), key=len)
 
-    def transform(self, event: Event, letter: Letter) -> Transformed:
-        """A score out of an event, of which only the metadata are left afterwards."""
+    def transform(self, event: Event, record: KafkaRecord) -> Transformed:
+        """Return the score in an event.
+
+        Removes the mapped fields from `event`, so that only the metadata is left.
+        """
         user_id = _text(event, self._user_id, "userId", _ID, limits.USER_ID_CHARS)
         uuid = _text(event, self._uuid, "UUID", _SLUG, limits.BOARD_UUID_CHARS)
         score = self._read_score(event)
-        at, stamped = letter.at, self._timestamp is None
+        at, stamped = record.at, self._timestamp is None
         if self._timestamp is not None:
             at = self._to_us(_need(event, self._timestamp, "timestamp"), ".".join(self._timestamp), self._unit)
         region = None
         if self._region is not None and _is_there(_find(event, self._region)):
             region = _text(event, self._region, "region", _SLUG, limits.REGION_CHARS)
         event_id = (
-            letter.place if self._event_id is None else self._read_event_id(self._event_id, event, letter.headers)
+            record.record_id if self._event_id is None else self._read_event_id(self._event_id, event, record.headers)
         )
         for path in self._mapped:
             _remove(event, path)
@@ -116,14 +121,14 @@ class Transformer:
         if not is_number or (whole and isinstance(value, float) and not value.is_integer()):
             kind = "a whole number" if whole else "a number"
             raise Invalid(
-                "invalid_score", f"{field} (score) must be {kind}, and is {_show(value)}.", field=field, rule=kind
+                "invalid_score", f"{field} (score) must be {kind}, not {_show(value)}.", field=field, rule=kind
             )
         try:
             return exact_score(value, field)
         except Invalid as error:
             raise Invalid("invalid_score", f"{field} (score): {error.message}", field=field, rule=error.rule) from None
 
-    def _read_event_id(self, where: Where, event: Event, headers: Headers) -> str:
+    def _read_event_id(self, where: FieldSource, event: Event, headers: Headers) -> str:
         field = where.field or f"header {where.header}"
         value = look_up(where, event, headers)
         if value is None:
@@ -132,7 +137,7 @@ class Transformer:
 
 
 def show_common(pod_id: str, transformed: Transformed) -> dict[str, Any]:
-    """The score in the shape that all events have once they are read."""
+    """Return a score in the common format of transformed events."""
     submission = transformed.submission
     assert submission.at is not None, "a record has a time"
     at = to_datetime(submission.at)
@@ -175,7 +180,7 @@ def _need(event: Event, path: Path, what: str) -> Any:
 
 
 def _remove(event: Event, path: Path) -> None:
-    """Objects that have nothing left go, too."""
+    """Remove a field, and the objects around it that become empty."""
     name, *rest = path
     if not rest:
         event.pop(name, None)
@@ -196,18 +201,22 @@ def _check_text(value: Any, field: str, what: str, pattern: re.Pattern[str], lon
         value = str(value)
     if not isinstance(value, str):
         raise Invalid(
-            "schema_mismatch", f"{field} ({what}) must be a text, and is {_show(value)}.", field=field, rule="a text"
+            "schema_mismatch", f"{field} ({what}) must be a string, not {_show(value)}.", field=field, rule="a string"
         )
     if not 1 <= len(value) <= longest:
         raise Invalid(
             "wrong_length",
-            f"{field} ({what}) must have 1 to {longest} characters, and has {len(value)}.",
+            f"{field} ({what}) must have 1 to {longest} characters, but has {len(value)}.",
             field=field,
             rule=f"1..{longest} characters",
         )
     if pattern.match(value) is None:
-        rule = "no control characters" if pattern is _ID else "letters, digits, '.', '_' and '-'"
-        raise Invalid("wrong_format", f"{field} ({what}) must have {rule}.", field=field, rule=rule)
+        rule = (
+            "no control characters"
+            if pattern is _ID
+            else "only letters, digits, '.', '_' and '-', with a letter or digit first"
+        )
+        raise Invalid("wrong_format", f"{field} ({what}) must contain {rule}.", field=field, rule=rule)
     return value
 
 
@@ -218,7 +227,7 @@ def _from_iso(value: Any, field: str, _unit: int) -> int:
             return at
     except (ValueError, TypeError, OverflowError):
         pass
-    raise _bad_time(value, field, "ISO 8601 with a zone, such as 2024-01-15T10:30:00Z")
+    raise _bad_time(value, field, "ISO 8601 with a time zone, for example 2024-01-15T10:30:00Z")
 
 
 def _from_epoch(value: Any, field: str, unit: int) -> int:
@@ -230,11 +239,11 @@ def _from_epoch(value: Any, field: str, unit: int) -> int:
 
 def _bad_time(value: Any, field: str, rule: str) -> LaurelsError:
     return Invalid(
-        "invalid_timestamp", f"{field} (timestamp) must be {rule}, and is {_show(value)}.", field=field, rule=rule
+        "invalid_timestamp", f"{field} (timestamp) must be {rule}, not {_show(value)}.", field=field, rule=rule
     )
 
 
 def _show(value: Any) -> str:
-    """A value as JSON, in a few characters."""
+    """Return a value as JSON, shortened to about 60 characters."""
     text = msgspec.json.encode(value).decode() if not isinstance(value, int) else str(value)[:64]
     return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,22 +1,32 @@
-"""Boards as they change: views that are looked after, and those who look at them."""
+"""Live updates: views of boards, and their subscriptions."""
 
 from laurels.service.live.hub import LiveHub
 from laurels.service.live.reader import Reader
-from laurels.service.live.subscription import Audience, Subscription
-from laurels.service.live.view import Change, Facts, Frame, Kind, Look, LookAround, LookTop, State, View
+from laurels.service.live.subscription import SubscriberAccess, Subscription
+from laurels.service.live.view import (
+    AroundSpec,
+    Facts,
+    Frame,
+    FrameKind,
+    PositionChange,
+    State,
+    TopSpec,
+    View,
+    ViewSpec,
+)
 
 __all__ = [
-    "Audience",
-    "Change",
+    "AroundSpec",
     "Facts",
     "Frame",
-    "Kind",
+    "FrameKind",
     "LiveHub",
-    "Look",
-    "LookAround",
-    "LookTop",
+    "PositionChange",
     "Reader",
     "State",
+    "SubscriberAccess",
     "Subscription",
+    "TopSpec",
     "View",
+    "ViewSpec",
 ]

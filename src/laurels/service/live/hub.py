@@ -1,9 +1,11 @@
-"""Shows boards as they change to all who look, from this server's own reads.
+"""The hub of live updates: watches boards and serves subscriptions from this server's own reads.
 
-Each board that is looked at has a watch. It looks when the feed says that a ranking changed, and now and then without
-that, for hints may be lost; and not again before the next tick. It also looks when somebody comes, who may have seen
-more on another server. Nothing is queued for anybody: a subscriber takes what leads from the frame it had to the
-present one, when it can take it. So one who is slow skips ahead, and one who takes nothing at all is cut off.
+Each board with subscribers has a watcher. It reads its views when the feed says that a ranking changed, and every
+`LOOK_S` seconds without a hint because hints may be lost, but at most once per tick. A new subscriber also causes a
+read, because it may have seen newer data on another server.
+
+Nothing is queued per subscriber: when it is ready, a subscriber takes the frames from its last frame to the current
+state. A slow subscriber therefore skips ahead, and one that reads nothing for `SLOW_S` seconds is disconnected.
 """
 
 import asyncio
@@ -11,6 +13,7 @@ import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -18,68 +21,78 @@ from laurels.errors import LaurelsError, TooMany, Unavailable
 from laurels.metrics import LIVE_CUT_OFF, LIVE_FRAMES, LIVE_SUBSCRIPTIONS
 from laurels.ports import Feed
 from laurels.service.live.reader import Reader
-from laurels.service.live.subscription import Audience, Subscription
-from laurels.service.live.view import Look, View
+from laurels.service.live.subscription import SubscriberAccess, Subscription
+from laurels.service.live.view import View, ViewSpec
+from laurels.settings import LiveSettings
 from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
 
-# What nobody told of is seen within this time.
+# Changes without a hint are seen within this time.
 LOOK_S = 0.5
-# However long a tick is, who comes does not wait longer.
+# Maximum wait of a new subscriber for a read, however long a tick is.
 FIRST_LOOK_S = 1.0
 SWEEP_S = 1.0
 HEARTBEAT_S = 15.0
-# One who takes nothing for so long is cut off.
+# Disconnect subscribers that have not read for this long.
 SLOW_S = 10.0
-# A view that nobody looks at is kept for those who come back.
+# A view without subscribers is kept for subscribers that reconnect.
 PAUSED_S = 60.0
 PAUSED_ROWS = 100_000
-# How many rows all views together may show.
+# Maximum number of rows in all views together.
 VIEW_ROWS = 1_000_000
 
 
+class Usage(NamedTuple):
+    """The current usage of live updates on this server."""
+
+    boards: int
+    views_rows: int
+    subscriptions: int
+    keys: int
+    paused_views: int
+
+
 class LiveHub:
-    def __init__(
-        self,
-        reader: Reader,
-        feed: Feed,
-        *,
-        tick_ms: int,
-        max_subscriptions: int,
-        max_per_key: int,
-    ) -> None:
+    def __init__(self, reader: Reader, feed: Feed, settings: LiveSettings) -> None:
         self.reader = reader
         self._feed = feed
-        self.tick_s = tick_ms / 1000
-        self._max = max_subscriptions
-        self._max_per_key = max_per_key
+        self.tick_s = settings.live_tick_ms / 1000
+        self._max = settings.max_live
+        self._max_per_key = settings.max_live_per_key
         self._subscriptions: set[Subscription] = set()
         self._per_key: Counter[str] = Counter()
-        self._watches: dict[int, _Watch] = {}
+        self._watches: dict[int, _BoardWatcher] = {}
         self._rows = 0
         # Oldest first, each with the time when its last subscriber left.
-        self._paused: OrderedDict[Look, tuple[float, View]] = OrderedDict()
+        self._paused: OrderedDict[ViewSpec, tuple[float, View]] = OrderedDict()
         self._sweeping: asyncio.Task[None] | None = None
         self._ended: LaurelsError | None = None
 
-    async def subscribe(self, audience: Audience, looks: Sequence[Look], after: str | None) -> Subscription:
-        """Look at one board in some ways.
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            len(self._watches), self._rows, len(self._subscriptions), sum(self._per_key.values()), len(self._paused)
+        )
 
-        `after`: the position of a subscription before, here or elsewhere; what was seen then is not sent again.
+    async def subscribe(self, audience: SubscriberAccess, specs: Sequence[ViewSpec], after: str | None) -> Subscription:
+        """Subscribe to views of a board.
+
+        `after`: the position of an earlier subscription. If this server still has its views, only newer frames are
+        sent; otherwise a snapshot. Raises TooMany if a limit is reached, and Unavailable if the server is stopping.
         """
         if self._ended is not None:
             raise self._ended
-        self._need_room(audience, looks)
-        # Counted before anything is awaited, so that many at once don't slip through.
-        subscription = Subscription(audience, looks)
+        self._need_room(audience, specs)
+        # Counted before the first await, so that concurrent calls can't exceed the limits.
+        subscription = Subscription(audience, specs)
         self._subscriptions.add(subscription)
         self._per_key[audience.key_id] += 1
         if self._sweeping is None:
             self._sweeping = asyncio.create_task(self._sweep(), name="live hub")
         try:
-            # All are entered before any is read: they count from now on.
-            watched = [self._watch(look).enter(look, subscription) for look in looks]
+            # Enter all views before reading any, because their rows count from now on.
+            watched = [self._watch(spec).enter(spec, subscription) for spec in specs]
             coming = time.monotonic()
             subscription.begin(await asyncio.gather(*(each.first_look(coming) for each in watched)), after)
         except BaseException:
@@ -88,19 +101,19 @@ class LiveHub:
         return subscription
 
     def leave(self, subscription: Subscription) -> None:
-        """Idempotent."""
+        """Remove a subscription; does nothing if it was removed before."""
         if subscription not in self._subscriptions:
             return
         self._subscriptions.discard(subscription)
         self._per_key[subscription.audience.key_id] -= 1
         if not self._per_key[subscription.audience.key_id]:
             del self._per_key[subscription.audience.key_id]
-        for look in subscription.looks:
-            if (watch := self._watches.get(look.board_id)) is not None:
-                watch.leave(look, subscription)
+        for spec in subscription.specs:
+            if (watch := self._watches.get(spec.board_id)) is not None:
+                watch.leave(spec, subscription)
 
     def end(self, error: LaurelsError) -> None:
-        """The server stops: everybody is told, and nobody new is taken."""
+        """End all subscriptions with an error and refuse new ones, because the server is stopping."""
         self._ended = error
         for subscription in self._subscriptions:
             subscription.end(error)
@@ -111,34 +124,36 @@ class LiveHub:
         tasks += [self._sweeping] if self._sweeping else []
         await end_tasks(tasks)
 
-    def _watch(self, look: Look) -> "_Watch":
-        watch = self._watches.get(look.board_id)
+    def _watch(self, spec: ViewSpec) -> "_BoardWatcher":
+        watch = self._watches.get(spec.board_id)
         if watch is None:
-            watch = self._watches[look.board_id] = _Watch(self, look.board_id)
+            watch = self._watches[spec.board_id] = _BoardWatcher(self, spec.board_id)
         return watch
 
-    def _need_room(self, audience: Audience, looks: Sequence[Look]) -> None:
-        watches = [self._watches.get(look.board_id) for look in looks]
-        new = {look for look, watch in zip(looks, watches, strict=True) if watch is None or not watch.has(look)}
-        new_rows = sum(look.size for look in new)
+    def _need_room(self, audience: SubscriberAccess, specs: Sequence[ViewSpec]) -> None:
+        watches = [self._watches.get(spec.board_id) for spec in specs]
+        new = {spec for spec, watch in zip(specs, watches, strict=True) if watch is None or not watch.has(spec)}
+        new_rows = sum(spec.size for spec in new)
         if len(self._subscriptions) >= self._max or self._rows + new_rows > VIEW_ROWS:
-            raise TooMany("too_many_subscriptions", "This server has as many subscriptions as it takes.")
+            raise TooMany(
+                "too_many_subscriptions", "This server has reached its limit of subscriptions. Try again later."
+            )
         if self._per_key[audience.key_id] >= self._max_per_key:
             whose = "without a key" if not audience.key_id else "with this key"
-            raise TooMany("too_many_subscriptions", f"{self._max_per_key} subscriptions {whose} are as many as may be.")
+            raise TooMany("too_many_subscriptions", f"At most {self._max_per_key} subscriptions {whose} are allowed.")
 
-    # For watches
+    # For watchers
 
-    def resume(self, look: Look) -> View | None:
-        """A view that somebody looked at a moment ago."""
-        self._rows += look.size
-        paused = self._paused.pop(look, None)
+    def resume(self, spec: ViewSpec) -> View | None:
+        """Count the rows of a view as used, and return the view if it is paused."""
+        self._rows += spec.size
+        paused = self._paused.pop(spec, None)
         return None if paused is None else paused[1]
 
-    def pause(self, look: Look, view: View | None) -> None:
-        self._rows -= look.size
+    def pause(self, spec: ViewSpec, view: View | None) -> None:
+        self._rows -= spec.size
         if view is not None:
-            self._paused[look] = (time.monotonic(), view)
+            self._paused[spec] = (time.monotonic(), view)
 
     def forget(self, board_id: int) -> None:
         del self._watches[board_id]
@@ -159,8 +174,8 @@ class LiveHub:
                 try:
                     self._look_after(subscription, now, beats=beats)
                 except Exception:
-                    # One must not take the heartbeat from all others.
-                    log.exception("live_not_looked_after")
+                    # A fault of one subscription must not stop the heartbeats of the others.
+                    log.exception("live_sweep_failed")
                 if number % 1000 == 999:
                     await asyncio.sleep(0)
             self._prune(now)
@@ -189,34 +204,42 @@ class LiveHub:
             self._paused.popitem(last=False)
 
 
-class _Viewed:
-    """A view with those who look at it. One read of it at a time."""
+class _SharedView:
+    """A view with its subscriptions. At most one read of it runs at a time."""
 
-    def __init__(self, hub: LiveHub, look: Look) -> None:
+    def __init__(self, hub: LiveHub, spec: ViewSpec) -> None:
         self._hub = hub
-        self.look = look
-        self.view = hub.resume(look)
+        self.spec = spec
+        self.view = hub.resume(spec)
         self.subscriptions: set[Subscription] = set()
         self.task: asyncio.Task[None] | None = None
         self._mark: Hashable | None = None
         self._reading = asyncio.Lock()
-        # When the last read began, and why it failed, if it did.
+        # When the last read began, and its error if it failed.
         self._read_at = -math.inf
         self._failure: LaurelsError | None = None
 
     async def first_look(self, coming: float) -> View:
-        """As it is now: who comes from another server must not see less than they saw there."""
+        """Return the view as it is now.
+
+        A subscriber from another server must not see older data than it saw there. If the read fails with a retryable
+        error, returns the last state that was read.
+        """
         try:
             await self.refresh(coming)
         except LaurelsError as error:
-            # As for those who look at it already: what was shown stays until it can be read again.
+            # As for the other subscribers, the last state stays until a read succeeds.
             if self._mark is None or not error.retryable:
                 raise
-        assert self.view is not None, "a read gives a view or raises"
+        assert self.view is not None, "a read sets the view or raises"
         return self.view
 
     async def refresh(self, since: float = math.inf) -> None:
-        """Read it again, unless somebody else began to do so after `since`; in no case twice within a tick."""
+        """Read the view again, unless another read of it began after `since`.
+
+        First waits until a tick, or `FIRST_LOOK_S` if that is shorter, has passed since the last read. Raises the
+        error of the last read.
+        """
         async with self._reading:
             if self._read_at < since:
                 await asyncio.sleep(self._read_at + min(self._hub.tick_s, FIRST_LOOK_S) - time.monotonic())
@@ -230,32 +253,32 @@ class _Viewed:
         read, self._failure = None, None
         try:
             read = await self._hub.reader.read(
-                self.look, self._mark if before else None, before.state if before else None
+                self.spec, self._mark if before else None, before.state if before else None
             )
         except LaurelsError as error:
-            # So it is for all who wait for it.
+            # All callers that wait for this read get the error.
             self._failure = error
         self._read_at = began
         if read is None:
             return
         self._mark, state = read
         if self.view is None:
-            self.view = View(self.look, state)
+            self.view = View(self.spec, state)
         elif self.view.advance(state):
             LIVE_FRAMES.inc()
             for subscription in self.subscriptions:
                 subscription.wake()
 
 
-class _Watch:
-    """Looks after all views of one board, for as long as somebody looks at one."""
+class _BoardWatcher:
+    """The task that refreshes all views of one board while they have subscriptions."""
 
     def __init__(self, hub: LiveHub, board_id: int) -> None:
         self._hub = hub
         self._board_id = board_id
-        self._viewed: dict[Look, _Viewed] = {}
+        self._viewed: dict[ViewSpec, _SharedView] = {}
         self._hint = asyncio.Event()
-        # By period: what ends hearing of it.
+        # By period: the function that ends the subscription to the feed.
         self._hearing: dict[int, Callable[[], None]] = {}
         self._task = asyncio.create_task(self._run(), name=f"watch board {board_id}")
 
@@ -263,27 +286,27 @@ class _Watch:
     def tasks(self) -> list[asyncio.Task[None]]:
         return [self._task, *(viewed.task for viewed in self._viewed.values() if viewed.task is not None)]
 
-    def has(self, look: Look) -> bool:
-        return look in self._viewed
+    def has(self, spec: ViewSpec) -> bool:
+        return spec in self._viewed
 
-    def enter(self, look: Look, subscription: Subscription) -> _Viewed:
-        viewed = self._viewed.get(look)
+    def enter(self, spec: ViewSpec, subscription: Subscription) -> _SharedView:
+        viewed = self._viewed.get(spec)
         if viewed is None:
-            viewed = self._viewed[look] = _Viewed(self._hub, look)
+            viewed = self._viewed[spec] = _SharedView(self._hub, spec)
             self._hint.set()
         viewed.subscriptions.add(subscription)
         return viewed
 
-    def leave(self, look: Look, subscription: Subscription) -> None:
-        viewed = self._viewed.get(look)
+    def leave(self, spec: ViewSpec, subscription: Subscription) -> None:
+        viewed = self._viewed.get(spec)
         if viewed is None or subscription not in viewed.subscriptions:
             return
         viewed.subscriptions.discard(subscription)
         if not viewed.subscriptions:
-            del self._viewed[look]
+            del self._viewed[spec]
             if viewed.task is not None:
                 viewed.task.cancel()
-            self._hub.pause(look, viewed.view)
+            self._hub.pause(spec, viewed.view)
         if not self._viewed:
             self._task.cancel()
             self._hear(set())
@@ -298,9 +321,9 @@ class _Watch:
                 pass
             self._hint.clear()
             for viewed in self._viewed.values():
-                # One that takes its time holds up nobody else.
+                # A task per view, so that a slow read does not delay the others.
                 if viewed.task is None or viewed.task.done():
-                    viewed.task = asyncio.create_task(self._look_again(viewed), name="look at a board")
+                    viewed.task = asyncio.create_task(self._look_again(viewed), name="read a view")
                 else:
                     viewed.task.add_done_callback(lambda _: self._hint.set())
             await asyncio.sleep(self._hub.tick_s)
@@ -312,12 +335,12 @@ class _Watch:
                 }
             )
 
-    async def _look_again(self, viewed: _Viewed) -> None:
+    async def _look_again(self, viewed: _SharedView) -> None:
         try:
             await viewed.refresh()
         except LaurelsError as error:
             log.debug("live_not_read", board=self._board_id, reason=error.message)
-            # Where trying again is of use, what was shown stays until then.
+            # After a retryable error the last state stays until a read succeeds.
             if not error.retryable:
                 for subscription in viewed.subscriptions:
                     subscription.end(error)

@@ -1,4 +1,4 @@
-"""Reads what a view shows, as `top` and `around` would answer, with names; within a budget."""
+"""The reader of view states: the answers of `top` and `around` with names, within a budget of rows."""
 
 import asyncio
 import time
@@ -6,19 +6,19 @@ from collections.abc import Hashable
 
 from laurels.errors import NotFound
 from laurels.ports import Clock, Page
-from laurels.service.boards import Boards
-from laurels.service.live.view import Facts, Look, LookTop, Shown, State
-from laurels.service.people import NOBODY, People
-from laurels.service.rank_source import Shown as Read
-from laurels.service.reads import Reads
+from laurels.service.boards.boards import Boards
+from laurels.service.live.view import Facts, NamedEntry, State, TopSpec, ViewSpec
+from laurels.service.people.profiles import NO_PROFILE, Profiles
+from laurels.service.read.rank_source import ReadResult
+from laurels.service.read.reads import Reads
 
-# How many rows a second may be read for views, over all boards: more of them are read less often.
+# Rows per second that all views of all boards may read together. With more views, each is read less often.
 ROWS_PER_S = 100_000
 AT_ONCE_ROWS = 5_000
 
 
 class Budget:
-    """Rows that may be read: so many at once, and so many a second. Whoever wants more waits, in order."""
+    """A rate limit: `rows_per_s` rows per second, in bursts of up to `at_once`. Callers beyond it wait in order."""
 
     def __init__(self, rows_per_s: int, at_once: int) -> None:
         self._each_s = 1 / rows_per_s
@@ -28,36 +28,37 @@ class Budget:
     async def take(self, rows: int) -> None:
         now = time.monotonic()
         self._spent_until = max(self._spent_until, now) + rows * self._each_s
-        # At least one turn is left to others: a read in memory has no pause of its own.
+        # Always yields to other tasks, because a read from memory does not.
         await asyncio.sleep(max(0.0, self._spent_until - now - self._ahead_s))
 
 
 class Reader:
-    def __init__(self, reads: Reads, boards: Boards, people: People, clock: Clock) -> None:
+    def __init__(self, reads: Reads, boards: Boards, people: Profiles, clock: Clock) -> None:
         self._reads = reads
         self._boards = boards
-        self._people = people
+        self._profiles = people
         self._clock = clock
         self._budget = Budget(ROWS_PER_S, AT_ONCE_ROWS)
 
     async def read(
-        self, look: Look, known: Hashable | None, before: State | None
+        self, look: ViewSpec, known: Hashable | None, before: State | None
     ) -> tuple[Hashable | None, State] | None:
-        """What there is to see, and a mark that is the same until it changes; None: it is the one that is known.
+        """Return a mark and the state of a view, or None if the mark still equals `known`.
 
-        `before`: what was seen, for names that can't be had now.
+        The mark is the same until the state changes; None if that can't be determined. `before`: the previous state,
+        used for names that can't be read now.
         """
         board = self._boards.by_id(look.board_id)
         target, revision = await self._reads.revision(board, look.selection)
         now = self._clock.now_us()
         facts = Facts.of(board, target[0], now)
-        mark = None if revision is None else (facts, revision, self._people.revision)
+        mark = None if revision is None else (facts, revision, self._profiles.revision)
         if mark is not None and mark == known:
             return None
         await self._budget.take(look.size)
         try:
-            read: Read[Page]
-            if isinstance(look, LookTop):
+            read: ReadResult[Page]
+            if isinstance(look, TopSpec):
                 read = await self._reads.top(board, look.selection, 0, look.limit, target)
             else:
                 read = await self._reads.around(board, look.selection, look.user_id, look.above, look.below)
@@ -68,17 +69,17 @@ class Reader:
             return mark, State(facts, [], everybody.value.total, everybody.degraded)
         if look.selection.viewer is not None:
             ((_, ranking), _) = await self._reads.revision(board, look.selection)
-            if (ranking.guest is None) != (target[1].guest is None):
-                # The one who looks was hidden meanwhile, or is not any more.
+            if (ranking.shadow_viewer is None) != (target[1].shadow_viewer is None):
+                # The viewer was shadow banned, or shown again, during the read.
                 return await self.read(look, None, before)
         page, period = read.value, read.period
-        assert period is not None, "reads of ranks say which period they are of"
+        assert period is not None, "reads of ranks return their period"
         if period != target[0]:
             facts, mark = Facts.of(self._boards.by_id(board.id), period, now), None
-        names = await self._people.names(board.pod_id, [place.user_id for place in page.places])
-        if self._people.is_silent:
-            # Nobody knows the names now: those of before stay, and it is read again.
+        names = await self._profiles.names(board.pod_id, [entry.user_id for entry in page.entries])
+        if self._profiles.is_silent:
+            # Names can't be read now: keep the previous ones, and read again next time.
             mark = None
-            names = {shown.place.user_id: shown.named for shown in (before.users if before else ())} | names
-        users = [Shown(place, names.get(place.user_id, NOBODY)) for place in page.places]
+            names = {shown.entry.user_id: shown.named for shown in (before.users if before else ())} | names
+        users = [NamedEntry(entry, names.get(entry.user_id, NO_PROFILE)) for entry in page.entries]
         return mark, State(facts, users, page.total, read.degraded)

@@ -1,14 +1,17 @@
-"""One who looks: by which right, at what, and up to which frame they have it."""
+"""A subscription: its access rights, its views, and the last frame taken from each."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 from laurels.errors import LaurelsError
-from laurels.service.live.view import Frame, Look, View
+from laurels.service.live.view import Frame, View, ViewSpec
 
 
-class Audience:
-    """Who looks, and by which right. `check` raises once they may not any more; `cut` ends their connection."""
+class SubscriberAccess:
+    """The key of a subscriber, and control of its connection.
+
+    `check` raises once the subscriber may no longer read; `cut` closes the connection.
+    """
 
     def __init__(self, key_id: str, check: Callable[[], None], cut: Callable[[], None]) -> None:
         self.key_id = key_id
@@ -17,36 +20,39 @@ class Audience:
 
 
 class Subscription:
-    """What one connection looks at. `take`, send, `wait`, until `ended` says why it is over."""
+    """The views that one connection watches.
 
-    def __init__(self, audience: Audience, looks: Sequence[Look]) -> None:
+    Use: `take` frames, send them, `wait`, and repeat until `ended` is set to the reason for the end.
+    """
+
+    def __init__(self, audience: SubscriberAccess, specs: Sequence[ViewSpec]) -> None:
         self.audience = audience
-        self.looks = looks
-        self._views: list[View] = []
+        self.specs = specs
+        self.views: list[View] = []
         self._seen: list[int | None] = []
         self._wake = asyncio.Event()
         self.wants_heartbeat = False
-        # Since when a frame has been on its way out.
+        # When the send in progress began; None if there is none.
         self.sending_since: float | None = None
         self.ended: LaurelsError | None = None
 
     def begin(self, views: list[View], after: str | None) -> None:
         positions = dict(_positions(after))
-        self._views = views
+        self.views = views
         self._seen = [positions.get(view.id) for view in views]
 
     def take(self) -> Iterator[Frame]:
-        """All that leads to the present, one by one; what is taken next begins there."""
-        for number, view in enumerate(self._views):
+        """Yield the frames that lead to the current state; the next call starts from there."""
+        for number, view in enumerate(self.views):
             for frame in view.after(self._seen[number]):
                 self._seen[number] = frame.sequence
                 yield frame
 
     @property
     def position(self) -> str:
-        """Where to go on after a break: see `LiveHub.subscribe`."""
+        """Return the position from which to resume: see `LiveHub.subscribe`."""
         return ",".join(
-            f"{view.id}-{seen}" for view, seen in zip(self._views, self._seen, strict=True) if seen is not None
+            f"{view.id}-{seen}" for view, seen in zip(self.views, self._seen, strict=True) if seen is not None
         )
 
     async def wait(self) -> None:
@@ -62,7 +68,7 @@ class Subscription:
 
 
 def _positions(after: str | None) -> list[tuple[str, int]]:
-    """What a position says; one that can't be read is none."""
+    """Return the view ids and sequences in a position, without parts that can't be parsed."""
     found: list[tuple[str, int]] = []
     for part in (after or "").split(","):
         view_id, _, sequence = part.partition("-")

@@ -1,7 +1,7 @@
-"""What somebody looks at: its state, and the frames that lead from one state to the next.
+"""Views: the state that subscribers watch, and the frames that lead from one state to the next.
 
-All who look at the same thing share one view, and with it the frames, each of which is made and encoded once. A view
-keeps its last frames for as long as they are less than the state itself: who is further behind gets that.
+All subscribers to the same entries share one view and its frames; each frame is built and encoded once. A view keeps
+its last frames as long as they are smaller than the state itself; a subscriber that is further behind gets a snapshot.
 """
 
 import secrets
@@ -13,17 +13,17 @@ from msgspec import Struct
 
 from laurels.core.board import Board, Status
 from laurels.core.windows import Period
-from laurels.ports import Place
-from laurels.service.people import Named
-from laurels.service.reads import Selection
+from laurels.ports import RankEntry
+from laurels.service.people.profiles import PublicProfile
+from laurels.service.read.reads import Selection
 
 KEPT_FRAMES = 100
-# However small a view is, so many changes of it are kept.
+# Minimum number of changes to keep, however small the view is.
 KEPT_CHANGES = 16
 
 
-class LookTop(Struct, frozen=True):
-    """The best of a ranking."""
+class TopSpec(Struct, frozen=True):
+    """The first entries of a ranking."""
 
     board_id: int
     selection: Selection
@@ -34,8 +34,8 @@ class LookTop(Struct, frozen=True):
         return self.limit
 
 
-class LookAround(Struct, frozen=True):
-    """A user and the neighbours; nobody, while the user is not ranked."""
+class AroundSpec(Struct, frozen=True):
+    """A user and the neighbours; empty while the user is not ranked."""
 
     board_id: int
     selection: Selection
@@ -48,16 +48,16 @@ class LookAround(Struct, frozen=True):
         return self.above + 1 + self.below
 
 
-Look = LookTop | LookAround
+ViewSpec = TopSpec | AroundSpec
 
 
 class Facts(Struct, frozen=True):
-    """What is shown of a board beside its ranks."""
+    """The data about a board that is shown with its entries."""
 
     name: str
     status: Status
     period: Period
-    # When it takes scores: from its own start, or its board's, until its own end, or its board's.
+    # When the period takes scores: the later start and the earlier end of period and board.
     start: int | None
     end: int | None
 
@@ -67,53 +67,59 @@ class Facts(Struct, frozen=True):
         return cls(board.name, board.status_at(now), period, max(starts, default=None), board.end_of(period))
 
 
-class Shown(NamedTuple):
-    """One who is ranked, with a name."""
+class NamedEntry(NamedTuple):
+    """An entry with the name of its user."""
 
-    place: Place
-    named: Named
+    entry: RankEntry
+    named: PublicProfile
 
 
 class State(Struct, frozen=True):
-    """All that a subscriber sees. `degraded`: read from the ledger, for the index could not be asked."""
+    """Everything that a subscriber sees.
+
+    `degraded`: read from the ledger because the index was unavailable.
+    """
 
     facts: Facts
-    users: list[Shown]
+    users: list[NamedEntry]
     total: int
     degraded: bool = False
 
 
-class Kind(StrEnum):
-    # All of it.
+class FrameKind(StrEnum):
+    # The whole state.
     SNAPSHOT = "snapshot"
-    # What is different.
+    # The differences from the previous state.
     CHANGES = "changes"
-    # All of it, for a new period has begun.
+    # The whole state, because a new period began.
     RESET = "reset"
 
 
-class Change(NamedTuple):
-    """Who is at a place of the list now."""
+class PositionChange(NamedTuple):
+    """The new entry at a position of the list."""
 
     position: int
-    shown: Shown
+    shown: NamedEntry
 
 
 class Frame(Struct, eq=False):
-    """What leads to a state: from anything, or, for changes, from the frame before. Its sequence is one more."""
+    """One step to a state: from any state or, if its kind is changes, from the previous frame.
 
-    kind: Kind
-    look: Look
+    `sequence` is one more than that of the previous frame.
+    """
+
+    kind: FrameKind
+    spec: ViewSpec
     view_id: str
     sequence: int
-    changes: list[Change]
+    changes: list[PositionChange]
     length: int
     total: int
     degraded: bool
-    # None: they are as they were.
+    # None: unchanged.
     facts: Facts | None
     previous_period: str | None = None
-    # Kept here by whoever encodes it.
+    # Used by the encoder to cache its result.
     encoded: object = None
 
     @property
@@ -122,9 +128,9 @@ class Frame(Struct, eq=False):
 
 
 class View:
-    def __init__(self, look: Look, state: State) -> None:
-        self.look = look
-        # Another view of the same, on this server or elsewhere, numbers its frames by itself.
+    def __init__(self, spec: ViewSpec, state: State) -> None:
+        self.spec = spec
+        # Sequences are only valid within one view: a view of the same entries on another server has other ones.
         self.id = secrets.token_hex(5)
         self.sequence = 1
         self.state = state
@@ -133,7 +139,7 @@ class View:
         self._weight = 0
 
     def advance(self, state: State) -> bool:
-        """Go on to another state; whether it is one."""
+        """Move to a state and return True, or return False if it equals the current one."""
         before = self.state
         if state == before:
             return False
@@ -141,30 +147,30 @@ class View:
         self.state = state
         self._snapshot = None
         if state.facts.period.name != before.facts.period.name:
-            self._keep(self._whole(Kind.RESET, before.facts.period.name))
+            self._keep(self._whole(FrameKind.RESET, before.facts.period.name))
         else:
             changes = [
-                Change(position, shown)
+                PositionChange(position, shown)
                 for position, shown in enumerate(state.users)
                 if position >= len(before.users) or before.users[position] != shown
             ]
-            self._keep(self._frame(Kind.CHANGES, changes, state.facts if state.facts != before.facts else None))
+            self._keep(self._frame(FrameKind.CHANGES, changes, state.facts if state.facts != before.facts else None))
         return True
 
     def after(self, sequence: int | None) -> list[Frame]:
-        """What leads to the present state: the frames since then, or one that has all of it."""
+        """Return the frames that lead from a sequence to the current state: those since then, or one snapshot."""
         if sequence == self.sequence:
             return []
         first = self._frames[0].sequence if self._frames else self.sequence + 1
         if sequence is not None and first <= sequence + 1 <= self.sequence:
             return [frame for frame in self._frames if frame.sequence > sequence]
         if self._snapshot is None:
-            self._snapshot = self._whole(Kind.SNAPSHOT)
+            self._snapshot = self._whole(FrameKind.SNAPSHOT)
         return [self._snapshot]
 
     @property
     def size(self) -> int:
-        """How many rows it holds."""
+        """Return the number of rows in memory: those of the state and of the kept frames."""
         return len(self.state.users) + self._weight
 
     def _keep(self, frame: Frame) -> None:
@@ -174,17 +180,17 @@ class View:
         while self._weight > allowed or len(self._frames) > KEPT_FRAMES:
             self._weight -= self._frames.popleft().weight
 
-    def _whole(self, kind: Kind, previous_period: str | None = None) -> Frame:
-        changes = [Change(position, shown) for position, shown in enumerate(self.state.users)]
+    def _whole(self, kind: FrameKind, previous_period: str | None = None) -> Frame:
+        changes = [PositionChange(position, shown) for position, shown in enumerate(self.state.users)]
         return self._frame(kind, changes, self.state.facts, previous_period)
 
     def _frame(
-        self, kind: Kind, changes: list[Change], facts: Facts | None, previous_period: str | None = None
+        self, kind: FrameKind, changes: list[PositionChange], facts: Facts | None, previous_period: str | None = None
     ) -> Frame:
         state = self.state
         return Frame(
             kind,
-            self.look,
+            self.spec,
             self.id,
             self.sequence,
             changes,

@@ -1,35 +1,31 @@
--- What all scripts share; it stands before each of them.
+-- Functions that all scripts share. This file is prepended to each of them.
 --
--- The rankings of a period have structures that always agree, as in sorted_ranking.py: a sorted set of the world, whose
--- members are the time as 8 bytes that sort and then the user id; the same for each segment; and a hash that maps every
--- user to what is held. Scores are kept with the sign that makes the better one the smaller one: then equal scores are in
--- the order of their members, whatever the order of the board. What is held of a user is one of
---   =PPPPPPPPvvv            ranked: the member's first 8 bytes, then the version
---   =PPPPPPPPvvv|SEG SEG    the same, and ranked in these segments, too
---   ovvv                    has a score and is outside the capacity
+-- The rankings of a period are these structures, which always agree, as in sorted_ranking.py: a sorted set of all users
+-- ("the world"), whose members are 8 bytes of time that sort, then the user id; the same for each segment; and a hash
+-- that maps every user to a held value. Scores are stored with the sign that makes the better one the smaller one, so
+-- that Redis orders equal scores by member for every board. The held value of a user is one of
+--   =PPPPPPPPvvv            ranked: the first 8 bytes of the member, then the version
+--   =PPPPPPPPvvv|SEG SEG    the same, and also ranked in these segments
 --   -vvv                    removed, or hidden
 --
--- A generation is all of that. The live one is read; beside it one may be under construction, whose names begin with
--- "b:". What belongs to segments is named by the generation instead, and the set of segments with it, for a flip must not
--- take longer the more of them there are; those of generations that are gone are cleaned up bit by bit, from the list
--- `junk`. The names follow from KEYS[1] and lie in its slot. The fields that are of no generation are in the hash KEYS[1]:
+-- A generation is one build of these structures. Reads use the live one. A second one may be under construction; its
+-- names begin with "b:". The keys of segments carry the generation's id instead, so that replacing a generation takes
+-- the same time for any number of segments. The keys of old generations are deleted in small steps, from the list
+-- `junk`. All names derive from KEYS[1] and hash to its slot. The fields of the hash KEYS[1] that belong to no
+-- generation are:
 --   id, rev        of the live generation; rev grows with each change
---   cap, res       the capacity and the reserve beyond it
---   out            how many users are outside; bs and bm: score and member of the boundary
 --   dense          1: the distinct scores are kept, too
---   epoch, pos     the server that was master when the ranking was known to be complete, up to that position
---   hist           the history of the ledger that its rows are of
---   floor          a version: erased users up to it may have been forgotten; of no generation
---   token, late    the refill under way: its number, and 1 while it lasts
---   until, b:epoch when the builder's claim ends, and the master under which it began
--- A read is given the names of the live generation only.
+--   epoch, pos     the master's id when the ranking was last complete, and the ledger position up to which it was
+--   hist           the history of the ledger that the rows come from
+--   floor          a version: erased users up to it may have been forgotten
+--   until, b:epoch when the builder's lease ends, and the master under which the build began
+-- Reads receive the names of the live generation only.
 local META = KEYS[1]
-local LATE = KEYS[6]
--- Without "meta".
+-- KEYS[1] without its suffix "meta".
 local PREFIX = string.sub(META, 1, -5)
 local JUNK = PREFIX .. 'junk'
 local live = {name = '', z = KEYS[2], h = KEYS[3], d = KEYS[4], n = KEYS[5]}
-local building = {name = 'b:', z = KEYS[7], h = KEYS[8], d = KEYS[9], n = KEYS[10]}
+local building = {name = 'b:', z = KEYS[6], h = KEYS[7], d = KEYS[8], n = KEYS[9]}
 
 local function epoch_now()
     local info = redis.call('INFO', 'replication')
@@ -39,7 +35,7 @@ local function epoch_now()
     return string.match(info, 'master_replid:(%w+)')
 end
 
--- Whether a lease lasts: no longer than it was given for, also if the clock of the server was set back since.
+-- Returns true while a lease is valid. It never lasts longer than its length, even if the server's clock is set back.
 local function lasts(ends, now, lease)
     return ends ~= nil and ends > now and ends - now <= lease
 end
@@ -49,8 +45,8 @@ local function now_ms()
     return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
--- Rows as {user, version, score, time, segments}; a removed one has no score. The times stand apart: they are bytes, not
--- text.
+-- Returns rows as {user, version, score, time, segments}; a removed row has no score. Times are a separate argument,
+-- because they are bytes, not text.
 local function unpack_rows(rows, times)
     local unpacked = cmsgpack.unpack(rows)
     for i, row in ipairs(unpacked) do
@@ -64,25 +60,25 @@ local function segments_of(id)
     return PREFIX .. 'segs:' .. id
 end
 
--- What there is of a segment in a generation. It is read as the world's is.
-local function part_of(g, segment)
-    local parts = g.parts
-    if not parts[segment] then
+-- Returns the structures of a segment in a generation. Reads use them like the world's.
+local function segment_of(g, segment)
+    local known = g.segments
+    if not known[segment] then
         local name = PREFIX .. 's:' .. g.id .. ':'
-        parts[segment] = {segment = segment, z = name .. 'z:' .. segment, d = name .. 'd:' .. segment,
-                          n = name .. 'n:' .. segment, h = g.h, cap = g.cap, dense = g.dense}
+        known[segment] = {segment = segment, z = name .. 'z:' .. segment, d = name .. 'd:' .. segment,
+                          n = name .. 'n:' .. segment, h = g.h, dense = g.dense}
     end
-    return parts[segment]
+    return known[segment]
 end
 
--- Removes a bit of what is left of old generations; gives whether there is more.
+-- Deletes up to `limit` segments of old generations; returns true if there are more.
 local function clean(limit)
     local id = redis.call('LINDEX', JUNK, 0)
     while id and limit > 0 do
         local gone = redis.call('SPOP', segments_of(id), limit)
         for _, segment in ipairs(gone) do
-            local part = part_of({id = id, parts = {}}, segment)
-            redis.call('UNLINK', part.z, part.d, part.n)
+            local found = segment_of({id = id, segments = {}}, segment)
+            redis.call('UNLINK', found.z, found.d, found.n)
         end
         limit = limit - #gone
         if limit > 0 then
@@ -99,43 +95,33 @@ local function discard(id)
     end
 end
 
--- Reads what is known of a generation; false if there is none.
+-- Reads the fields of a generation; returns false if there is none.
 local function open(g)
     local p = g.name
-    local fields = redis.call('HMGET', META, p .. 'id', p .. 'rev', p .. 'cap', p .. 'res', p .. 'out', p .. 'bs',
-                              p .. 'bm', p .. 'dense', 'late', 'epoch', p .. 'hist', 'floor')
+    local fields = redis.call('HMGET', META, p .. 'id', p .. 'rev', p .. 'dense', 'epoch', p .. 'hist', 'floor')
     g.id, g.rev = fields[1], tonumber(fields[2] or '0')
-    g.cap, g.res = tonumber(fields[3] or ''), tonumber(fields[4] or '0')
-    g.out, g.bs, g.bm = tonumber(fields[5] or '0'), tonumber(fields[6] or ''), fields[7]
-    g.dense = fields[8] == '1'
-    g.late = p == '' and fields[9] == '1'
-    g.epoch = fields[10] or ''
-    g.hist = fields[11] or ''
-    g.floor = tonumber(fields[12] or '0')
+    g.dense = fields[3] == '1'
+    g.epoch = fields[4] or ''
+    g.hist = fields[5] or ''
+    g.floor = tonumber(fields[6] or '0')
     g.changed = false
-    g.parts = {}
+    g.segments = {}
     return g.id
 end
 
 local function save(g)
-    local p = g.name
     if g.changed then
         g.rev = g.rev + 1
-    end
-    redis.call('HSET', META, p .. 'rev', g.rev, p .. 'out', g.out)
-    if g.bs then
-        redis.call('HSET', META, p .. 'bs', g.bs, p .. 'bm', g.bm)
-    else
-        redis.call('HDEL', META, p .. 'bs', p .. 'bm')
+        redis.call('HSET', META, g.name .. 'rev', g.rev)
     end
 end
 
--- What a page may be kept under. A state that comes back from a replica or a snapshot has an epoch of its own.
+-- Returns the revision that pages are cached under. A state restored from a replica or a snapshot has another epoch.
 local function revision_of(g)
     return g.id .. ':' .. g.epoch .. ':' .. g.rev
 end
 
--- Who may not publish still ranks.
+-- Ignores errors, so that ranks also work if the Redis account may not publish.
 local function publish(command, channel, g)
     redis.pcall(command, channel, revision_of(g))
 end
@@ -144,17 +130,10 @@ local function give_up_building()
     local b = building
     redis.call('UNLINK', b.z, b.h, b.d, b.n)
     discard(redis.call('HGET', META, 'b:id'))
-    redis.call('HDEL', META, 'b:id', 'b:rev', 'b:cap', 'b:res', 'b:out', 'b:bs', 'b:bm', 'b:dense', 'b:hist', 'b:epoch',
-               'until', 'lease')
+    redis.call('HDEL', META, 'b:id', 'b:rev', 'b:dense', 'b:hist', 'b:epoch', 'until', 'lease')
 end
 
-local function end_refill()
-    redis.call('DEL', LATE)
-    redis.call('HSET', META, 'late', '0', 'token', '')
-    live.late = false
-end
-
--- Whether the live generation may be read or told ranks of; else why not.
+-- Returns nil if the live generation can be read, else the reason why not.
 local function why_not(g)
     if not g.id then
         return 'cold'
@@ -164,21 +143,17 @@ local function why_not(g)
         return 'replica'
     end
     if g.epoch ~= epoch then
-        return 'behind'
-    end
-    if g.out > 0 and redis.call('ZCARD', g.z) < g.cap then
-        return 'short'
+        return 'stale'
     end
     return nil
 end
 
-local function total(g)
-    local count = redis.call('ZCARD', g.z)
-    return (g.cap and g.cap < count) and g.cap or count
+-- Returns the number of ranked users, up to a capacity (math.huge for no limit).
+local function total(g, capacity)
+    return math.min(redis.call('ZCARD', g.z), capacity)
 end
 
-local function held_of(g, user)
-    local held = redis.call('HGET', g.h, user)
+local function parse_held(held)
     if not held then
         return nil, 0, nil, ''
     end
@@ -190,30 +165,15 @@ local function held_of(g, user)
     return tag, tonumber(string.sub(held, 2)), nil, ''
 end
 
--- Comparing strings with < would go by the server's locale.
-local function is_after(a, b)
-    local shorter = math.min(#a, #b)
-    for i = 1, shorter do
-        local x, y = string.byte(a, i), string.byte(b, i)
-        if x ~= y then
-            return x > y
-        end
-    end
-    return #a > #b
-end
-
-local function is_beyond(g, score, member)
-    if not g.bs or score < g.bs then
-        return false
-    end
-    return score > g.bs or is_after(member, g.bm)
+local function held_of(g, user)
+    return parse_held(redis.call('HGET', g.h, user))
 end
 
 local function count_score(g, text, step)
     if not g.dense then
         return
     end
-    -- Versions of Redis write the same number in different ways.
+    -- Versions of Redis format the same number differently.
     text = string.format('%.17g', tonumber(text))
     local left = redis.call('HINCRBY', g.n, text, step)
     if left == 0 then
@@ -224,55 +184,49 @@ local function count_score(g, text, step)
     end
 end
 
--- Takes a user out of segments, and puts one into others.
+-- Moves a user from some segments to others.
 local function put_segments(g, old_member, old_segments, member, score, segments)
     for segment in string.gmatch(old_segments, '%S+') do
-        local part = part_of(g, segment)
+        local found = segment_of(g, segment)
         if g.dense then
-            count_score(part, redis.call('ZSCORE', part.z, old_member), -1)
+            count_score(found, redis.call('ZSCORE', found.z, old_member), -1)
         end
-        redis.call('ZREM', part.z, old_member)
-        if redis.call('EXISTS', part.z) == 0 then
+        redis.call('ZREM', found.z, old_member)
+        if redis.call('EXISTS', found.z) == 0 then
             redis.call('SREM', segments_of(g.id), segment)
         end
     end
     for segment in string.gmatch(segments, '%S+') do
-        local part = part_of(g, segment)
-        redis.call('ZADD', part.z, score, member)
+        local found = segment_of(g, segment)
+        redis.call('ZADD', found.z, score, member)
         if g.dense then
-            count_score(part, redis.call('ZSCORE', part.z, member), 1)
+            count_score(found, redis.call('ZSCORE', found.z, member), 1)
         end
-        if redis.call('ZCARD', part.z) == 1 then
+        if redis.call('ZCARD', found.z) == 1 then
             redis.call('SADD', segments_of(g.id), segment)
         end
     end
     g.changed = true
 end
 
--- Puts a user where the score belongs; `old`, `old_prefix` and `old_segments` are what is held. score nil: removed.
+-- Puts a user at the position of the score; without a score, removes the user. `old`, `old_prefix` and `old_segments`
+-- are the held values.
 local function put(g, user, version, score, prefix, segments, old, old_prefix, old_segments)
-    local tag = '-'
-    if score then
-        tag = is_beyond(g, score, prefix .. user) and 'o' or '='
-        if tag == 'o' and g.late then
-            redis.call('HSET', LATE, user, cmsgpack.pack({score, prefix}))
-        end
-    end
     if old == '=' then
         local member = old_prefix .. user
         if g.dense then
             count_score(g, redis.call('ZSCORE', g.z, member), -1)
         end
-        if tag ~= '=' or old_prefix ~= prefix then
+        if not score or old_prefix ~= prefix then
             redis.call('ZREM', g.z, member)
         end
         g.changed = true
     end
-    segments = tag == '=' and segments or ''
+    segments = score and segments or ''
     if segments ~= '' or old_segments ~= '' then
         put_segments(g, (old_prefix or '') .. user, old_segments, prefix .. user, score, segments)
     end
-    if tag == '=' then
+    if score then
         local member = prefix .. user
         redis.call('ZADD', g.z, score, member)
         if g.dense then
@@ -282,95 +236,82 @@ local function put(g, user, version, score, prefix, segments, old, old_prefix, o
                                       .. (segments ~= '' and '|' .. segments or ''))
         g.changed = true
     else
-        redis.call('HSET', g.h, user, tag .. string.format('%.0f', version))
-    end
-    g.out = g.out + (tag == 'o' and 1 or 0) - (old == 'o' and 1 or 0)
-    if g.out == 0 then
-        g.bs, g.bm = nil, nil
+        redis.call('HSET', g.h, user, '-' .. string.format('%.0f', version))
     end
 end
 
--- Erased users up to this version may have been forgotten: whoever reads rows knows it, or is to read them again.
+-- Notes that erased users up to this version may have been forgotten. A caller that does not know the floor must read
+-- its rows again.
 local function raise_floor(floor)
     if tonumber(floor) > tonumber(redis.call('HGET', META, 'floor') or '0') then
         redis.call('HSET', META, 'floor', floor)
     end
 end
 
--- Takes a row over if it is newer than what is held. Gives whether it was refused: its user is not known, and whoever
--- read it knew nothing above `floor`.
-local function take(g, row, floor)
-    local user, version, score, prefix, segments = row[1], row[2], row[3], row[4], row[5]
-    local old, held_version, old_prefix, old_segments = held_of(g, user)
-    if not old and version <= g.floor and floor < g.floor then
-        return true
+-- Calls a command in parts, because Lua limits the number of arguments of a call.
+local function call_in_parts(command, key, arguments, width)
+    local step = width * 1000
+    for start = 1, #arguments, step do
+        redis.call(command, key, unpack(arguments, start, math.min(start + step - 1, #arguments)))
     end
-    if version > held_version then
-        put(g, user, version, score or nil, prefix, segments, old, old_prefix, old_segments)
-    end
-    return false
 end
 
--- Puts everybody from an offset on outside.
-local function cut(g, keep)
-    local cut_off = redis.call('ZRANGE', g.z, keep, -1, 'WITHSCORES')
-    for i = 1, #cut_off, 2 do
-        local member, score = cut_off[i], cut_off[i + 1]
-        local user, prefix = string.sub(member, 9), string.sub(member, 1, 8)
-        local _, version = held_of(g, user)
-        redis.call('HSET', g.h, user, 'o' .. string.format('%.0f', version))
-        count_score(g, score, -1)
-        if g.late then
-            redis.call('HSET', LATE, user, cmsgpack.pack({tonumber(score), prefix}))
+-- Applies rows that are newer than the held versions. Returns true if a row was refused, because its user is unknown and
+-- its reader did not know the current floor. Rows without segments share commands: one ZREM, ZADD and HSET for all.
+local function take(g, rows, floor)
+    local held, refused, seen = {}, false, {}
+    for start = 1, #rows, 1000 do
+        local users = {}
+        for i = start, math.min(start + 999, #rows) do
+            users[#users + 1] = rows[i][1]
         end
-        g.out = g.out + 1
-        g.changed = true
-    end
-    if #cut_off > 0 then
-        redis.call('ZREMRANGEBYRANK', g.z, keep, -1)
-    end
-end
-
--- How many are ranked up to an entry, itself included.
-local function count_up_to(g, score, member)
-    local text = string.format('%.17g', score)
-    local count = redis.call('ZCOUNT', g.z, '-inf', '(' .. text)
-    local tied = redis.call('ZCOUNT', g.z, text, text)
-    for _, other in ipairs(redis.call('ZRANGE', g.z, count, count + tied - 1)) do
-        if is_after(other, member) then
-            break
+        for i, value in ipairs(redis.call('HMGET', g.h, unpack(users))) do
+            held[start + i - 1] = value
         end
-        count = count + 1
     end
-    return count
-end
-
--- Rows were left out, for they are worse than this one: puts outside who is beyond it. Some of those may be held with a
--- row that is not the newest.
-local function leave_out(g, number, row)
-    local member = row[4] .. row[1]
-    -- They are held nowhere, so they never leave this count; a refill that finds nobody else sets it right.
-    g.out = g.out + number
-    if not is_beyond(g, row[3], member) then
-        g.bs, g.bm = row[3], member
+    local gone, added, noted = {}, {}, {}
+    for i, row in ipairs(rows) do
+        local user, version, score, prefix, segments = row[1], row[2], row[3] or nil, row[4], row[5]
+        local old, held_version, old_prefix, old_segments
+        if seen[user] then
+            -- The user has several rows in this call: the ones before must be visible.
+            call_in_parts('ZREM', g.z, gone, 1)
+            call_in_parts('ZADD', g.z, added, 2)
+            call_in_parts('HSET', g.h, noted, 2)
+            gone, added, noted = {}, {}, {}
+            old, held_version, old_prefix, old_segments = held_of(g, user)
+        else
+            old, held_version, old_prefix, old_segments = parse_held(held[i])
+        end
+        if not old and version <= g.floor and floor < g.floor then
+            refused = true
+        elseif version > held_version then
+            seen[user] = true
+            if g.dense or segments ~= '' or old_segments ~= '' then
+                put(g, user, version, score, prefix, segments, old, old_prefix, old_segments)
+            else
+                if old == '=' and not (score and old_prefix == prefix) then
+                    gone[#gone + 1] = old_prefix .. user
+                end
+                noted[#noted + 1] = user
+                if score then
+                    added[#added + 1] = score
+                    added[#added + 1] = prefix .. user
+                    noted[#noted + 1] = '=' .. prefix .. string.format('%.0f', version)
+                else
+                    noted[#noted + 1] = '-' .. string.format('%.0f', version)
+                end
+                g.changed = g.changed or old == '=' or score ~= nil
+            end
+        end
     end
-    cut(g, count_up_to(g, g.bs, g.bm))
+    call_in_parts('ZREM', g.z, gone, 1)
+    call_in_parts('ZADD', g.z, added, 2)
+    call_in_parts('HSET', g.h, noted, 2)
+    return refused
 end
 
-local function trim(g)
-    if not g.cap or redis.call('ZCARD', g.z) <= g.cap + 2 * g.res then
-        return
-    end
-    cut(g, g.cap + g.res)
-    local last = redis.call('ZRANGE', g.z, -1, -1, 'WITHSCORES')
-    g.bs, g.bm = tonumber(last[2]), last[1]
-end
-
-local function runs_low(g)
-    return g.out > 0 and redis.call('ZCARD', g.z) < g.cap + math.floor(g.res / 2)
-end
-
--- The rank of the entry at an offset, in a style: o, c or d. Starts at 1.
+-- Returns the rank of the entry at an offset, in a style: o, c or d. Starts at 1.
 local function rank_at(g, offset, score, style)
     if style == 'o' then
         return offset + 1
@@ -384,52 +325,70 @@ local function is_in(segments, segment)
     return string.find(' ' .. segments .. ' ', ' ' .. segment .. ' ', 1, true) ~= nil
 end
 
--- Offset, score and time of a user who is ranked; nothing for others.
-local function locate(g, user)
+-- Returns offset, score and time of a user; nil if the user is not ranked.
+local function locate(g, user, capacity)
     local tag, _, prefix, segments = held_of(g, user)
     if tag ~= '=' or (g.segment and not is_in(segments, g.segment)) then
         return nil
     end
     local member = prefix .. user
     local offset = redis.call('ZRANK', g.z, member)
-    if g.cap and offset >= g.cap then
+    if offset >= capacity then
         return nil
     end
     return offset, redis.call('ZSCORE', g.z, member), prefix
 end
 
-local function rank_of(g, user, style)
-    local offset, score = locate(g, user)
-    return offset and rank_at(g, offset, score, style) or false
+-- Returns the ranks of the users of some rows, false for those who are not ranked.
+local function ranks_of(g, rows, style, capacity)
+    local ranks = {}
+    for i, row in ipairs(rows) do
+        local user = row[1]
+        if style == 'c' and capacity == math.huge then
+            -- The offset is not needed.
+            local tag, _, prefix = held_of(g, user)
+            ranks[i] = tag == '=' and rank_at(g, 0, redis.call('ZSCORE', g.z, prefix .. user), style) or false
+        else
+            local offset, score = locate(g, user, capacity)
+            ranks[i] = offset and rank_at(g, offset, score, style) or false
+        end
+    end
+    return ranks
 end
 
--- What a read is of: the world or a segment, and perhaps with a guest, who is there for as long as the read lasts. The
--- last arguments say so: the segment, and the guest, or nothing.
+-- Parses a capacity; '' means no limit.
+local function capacity_of(text)
+    return text == '' and math.huge or tonumber(text)
+end
+
+-- The view of a read: the world or a segment, up to a capacity, and optionally a viewer, who is ranked during this read
+-- only. They come from the last three arguments: the capacity, the segment, and the viewer.
 local view
-local guest
+local capacity
+local viewer
 
 local function admit(user, score, prefix)
     local member = prefix .. user
-    if held_of(live, user) == '=' or is_beyond(live, score, member) then
+    if held_of(live, user) == '=' then
         return
     end
-    guest = {user = user, member = member, held = redis.call('HGET', live.h, user)}
+    viewer = {user = user, member = member, held = redis.call('HGET', live.h, user)}
     redis.call('ZADD', view.z, score, member)
     count_score(view, redis.call('ZSCORE', view.z, member), 1)
     redis.call('HSET', live.h, user, '=' .. prefix .. '0' .. (view.segment and '|' .. view.segment or ''))
 end
 
 local function dismiss()
-    count_score(view, redis.call('ZSCORE', view.z, guest.member), -1)
-    redis.call('ZREM', view.z, guest.member)
-    if guest.held then
-        redis.call('HSET', live.h, guest.user, guest.held)
+    count_score(view, redis.call('ZSCORE', view.z, viewer.member), -1)
+    redis.call('ZREM', view.z, viewer.member)
+    if viewer.held then
+        redis.call('HSET', live.h, viewer.user, viewer.held)
     else
-        redis.call('HDEL', live.h, guest.user)
+        redis.call('HDEL', live.h, viewer.user)
     end
 end
 
--- Opens the live generation for a read; gives why it can't be read in a style, if so.
+-- Opens the live generation for a read; returns nil, or the reason why it can't be read in a style.
 local function unreadable(style)
     open(live)
     local problem = why_not(live)
@@ -439,11 +398,12 @@ local function unreadable(style)
     if style == 'd' and not live.dense then
         return 'sparse'
     end
+    capacity = capacity_of(ARGV[#ARGV - 2])
     local segment = ARGV[#ARGV - 1]
-    view = segment == 'global' and live or part_of(live, segment)
+    view = segment == 'global' and live or segment_of(live, segment)
     local asked = ARGV[#ARGV]
     if asked ~= '' then
-        -- The time first, for it is bytes; then the score and, after a space, the user.
+        -- The time comes first, because it is bytes of fixed length; then the score and, after a space, the user.
         local score, user = string.match(asked, '^(%S+) (.*)$', 9)
         admit(user, tonumber(score), string.sub(asked, 1, 8))
     end
@@ -451,7 +411,7 @@ local function unreadable(style)
 end
 
 local function reply(...)
-    if guest then
+    if viewer then
         dismiss()
     end
     return {...}

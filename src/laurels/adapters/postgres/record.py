@@ -1,0 +1,156 @@
+"""Recording a batch of events in PostgreSQL: the parameters and the results of the function record_events."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from laurels.adapters.postgres.pool import Connection
+from laurels.adapters.postgres.scores import read_standing
+from laurels.adapters.postgres.sql import SQL
+from laurels.adapters.sql.mapping import HIDDEN, compare, stale
+from laurels.core.board import Board
+from laurels.core.order import Order
+from laurels.core.scores import Rule, exact_text
+from laurels.core.windows import Period
+from laurels.ports import Event, RecordedEvent, RecordOutcome, Row, RowChange
+
+# PostgreSQL converts whole numbers below this limit from double to numeric exactly.
+PLAIN_LIMIT = 1e15
+
+
+async def record(connection: Connection, events: Sequence[Event], history: str) -> list[RecordedEvent]:
+    """See Ledger.record. One call of record_events, which folds the events in the database."""
+    targets = _Targets()
+    batch = _columns(events, targets)
+    outcomes = [RecordOutcome.ACCEPTED] * len(events)
+    changes: dict[tuple[int, str], RowChange] = {}
+    resegmented: dict[str, list[Row]] = {}
+    for result in await _fetch_stale(connection, events, SQL["record"], history, targets.types, batch):
+        match result["outcome"]:
+            case "changed":
+                change = _change(result)
+                changes[change.row.period_id, change.row.user_id] = change
+            case "resegmented":
+                resegmented.setdefault(result["user_id"], []).append(_row_after(result))
+            case _:
+                number = result["n"]
+                outcomes[number - 1] = _outcome(events[number - 1], result)
+    recorded = []
+    for event, outcome, periods in zip(events, outcomes, targets.periods, strict=True):
+        own: tuple[RowChange, ...] = ()
+        if outcome is not RecordOutcome.ERASED:
+            user_id = event.user_id
+            own = tuple([changes[each, user_id] for each in periods if (each, user_id) in changes])
+        recorded.append(RecordedEvent(outcome, own, _others(event, resegmented, own)))
+    return recorded
+
+
+class _Targets:
+    """The boards and periods in which the events of a batch count, each once, as the type event_target_v1."""
+
+    def __init__(self) -> None:
+        self.types: list[tuple[Any, ...]] = []
+        # The ids of the periods, event by event.
+        self.periods: list[list[int]] = []
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._last: tuple[Board | None, tuple[Period, ...], list[int], int] = (None, (), [], 0)
+
+    def add(self, event: Event) -> int:
+        """Return the number of an event's target."""
+        board, found = event.board, event.board.periods_at(event.at)
+        last_board, last_found, ids, number = self._last
+        if board is not last_board or found != last_found:
+            ids = [period.id for period in found]
+            key = (board.id, board.revision, *ids)
+            number = self._numbers.setdefault(key, len(self._numbers) + 1)
+            if number > len(self.types):
+                sign = 1.0 if board.order is Order.ASC else -1.0
+                told = (number, board.id, board.revision, board.pod_id, board.rule.value, sign, board.is_segmented, ids)
+                self.types.append(told)
+            self._last = (board, found, ids, number)
+        self.periods.append(ids)
+        return number
+
+
+def _columns(events: Sequence[Event], targets: _Targets) -> tuple[Any, ...]:
+    """Return events as the type event_batch_v1."""
+    return (
+        list(range(1, len(events) + 1)),
+        [targets.add(event) for event in events],
+        [event.event_id for event in events],
+        [event.user_id for event in events],
+        [event.score for event in events],
+        _or_none([_amount(event) for event in events]),
+        [event.at for event in events],
+        [event.stamped for event in events],
+        [event.received_at for event in events],
+        _or_none([event.metadata for event in events]),
+        _or_none([event.region for event in events]),
+        [
+            event.refused is None and (event.acknowledged or bool(periods))
+            for event, periods in zip(events, targets.periods, strict=True)
+        ],
+    )
+
+
+def _or_none(column: list[str | None]) -> list[str | None] | None:
+    return column if any(each is not None for each in column) else None
+
+
+def _amount(event: Event) -> str | None:
+    score = event.score
+    if event.board.rule is not Rule.INCREMENT or (score.is_integer() and -PLAIN_LIMIT < score < PLAIN_LIMIT):
+        return None
+    return exact_text(score)
+
+
+def _outcome(event: Event, result: Any) -> RecordOutcome:
+    match result["outcome"]:
+        case "erased":
+            return RecordOutcome.ERASED
+        case "refused":
+            return RecordOutcome.LATE
+        case _:
+            return compare(event, *result["earlier"])
+
+
+def _change(result: Any) -> RowChange:
+    row = _row_after(result)
+    before_version = result["before_version"]
+    if before_version == row.version:
+        return RowChange(row, row)
+    if before_version == 0:
+        return RowChange(row, None)
+    standing = read_standing(
+        result["before_score"], result["before_at"], result["before_total"], result["before_nonzero"]
+    )
+    return RowChange(row, Row(row.period_id, row.user_id, standing, before_version))
+
+
+def _row_after(result: Any) -> Row:
+    segments = result["after_segments"]
+    return Row(
+        result["period_id"],
+        result["user_id"],
+        read_standing(result["after_score"], result["after_at"], result["after_total"], result["after_nonzero"]),
+        result["after_version"],
+        () if segments is None else tuple(segments.split()),
+        HIDDEN[result["after_hidden"]],
+    )
+
+
+def _others(event: Event, resegmented: dict[str, list[Row]], changes: Sequence[RowChange]) -> tuple[Row, ...]:
+    if event.region is None or not resegmented:
+        return ()
+    own = {change.row.period_id for change in changes}
+    return tuple(row for row in resegmented.get(event.user_id, ()) if row.period_id not in own)
+
+
+async def _fetch_stale(connection: Connection, events: Sequence[Event], statement: str, *values: Any) -> list[Any]:
+    try:
+        return await connection.fetch(statement, *values)
+    except asyncpg.PostgresError as error:
+        if error.sqlstate in {"LRL02", "LRL03"}:
+            raise stale(events[0].board) from None
+        raise

@@ -1,0 +1,53 @@
+-- Statements that only the PostgreSQL ledger runs.
+
+-- name: ranks_total
+SELECT count(*) FROM ranked_rows_v1($1, $2, $3);
+
+-- name: ranks_page
+SELECT user_id, score, achieved_at FROM ranked_rows_v1($1, $2, $3)
+ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id OFFSET $6 LIMIT $7;
+
+-- name: ranks_better
+SELECT count(*) FROM ranked_rows_v1($1, $2, $3) WHERE score * $4::double precision < $5;
+
+-- name: ranks_distinct_better
+SELECT count(DISTINCT score) FROM ranked_rows_v1($1, $2, $3) WHERE score * $4::double precision < $5;
+
+-- name: ranks_find
+SELECT me.score, me.achieved_at,
+       count(*) FILTER (WHERE (o.score * $4::double precision, o.achieved_at * $5::bigint, o.user_id)
+                            < (me.score * $4::double precision, me.achieved_at * $5::bigint, me.user_id)) AS ahead,
+       count(*) FILTER (WHERE o.score * $4::double precision < me.score * $4::double precision) AS better,
+       count(*) AS total
+FROM ranked_rows_v1($1, $2, $3) me CROSS JOIN ranked_rows_v1($1, $2, $3) o
+WHERE me.user_id = $6
+GROUP BY me.score, me.achieved_at, me.user_id;
+
+-- name: ranks_find_many
+SELECT user_id, score, achieved_at, ordinal, competition, dense FROM (
+    SELECT user_id, score, achieved_at,
+           row_number() OVER (ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id) AS ordinal,
+           rank() OVER (ORDER BY score * $4::double precision) AS competition,
+           dense_rank() OVER (ORDER BY score * $4::double precision) AS dense
+    FROM ranked_rows_v1($1, $2, $3)
+) AS ranked WHERE user_id = ANY ($6::text[]);
+
+-- name: ranks_ends
+SELECT min(score) AS low, max(score) AS high, count(*) AS total FROM (
+    SELECT score FROM ranked_rows_v1($1, $2, $3)
+    ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id LIMIT $6
+) AS ranked;
+
+-- name: ranks_buckets
+SELECT width_bucket(score, $7::double precision[]) AS bucket, count(*) AS users FROM (
+    SELECT score FROM ranked_rows_v1($1, $2, $3)
+    ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id LIMIT $6
+) AS ranked GROUP BY 1;
+
+-- name: ranks_deciles
+SELECT score FROM (
+    SELECT score, row_number() OVER (ORDER BY score) - 1 AS n FROM (
+    SELECT score FROM ranked_rows_v1($1, $2, $3)
+    ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id LIMIT $6
+    ) AS ranked
+) AS numbered WHERE n = ANY ($7::bigint[]) ORDER BY n;

@@ -1,0 +1,101 @@
+-- Statements that only the PostgreSQL ledger runs.
+
+-- name: update_refolded_rows
+UPDATE scores AS s
+SET score = f.score, achieved_at = f.achieved_at, total = f.total::numeric, has_nonzero = f.has_nonzero, version = nextval('versions')
+FROM unnest($1::bigint[], $2::text[], $3::double precision[], $4::bigint[], $5::text[], $6::boolean[])
+    AS f (period_id, user_id, score, achieved_at, total, has_nonzero)
+WHERE s.period_id = f.period_id AND s.user_id = f.user_id;
+
+-- name: record
+SELECT * FROM record_events_v1($1, $2::event_target_v1[], $3::event_batch_v1);
+
+-- name: remove_user
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments
+FROM remove_user_v1($1, $2, $3, $4, $5, $6, $7);
+
+-- name: end_of_changes
+SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+
+-- name: late_events
+SELECT xact, seq, board_id, user_id FROM events
+WHERE xact = ANY ($1::bigint[]) AND (xact, seq) > ($2, $3) ORDER BY xact, seq LIMIT $4;
+
+-- name: new_events
+SELECT xact, seq, board_id, user_id FROM events
+WHERE xact >= $1 AND xact < $2 AND (xact, seq) > ($3, $4) ORDER BY xact, seq LIMIT $5;
+
+-- name: touched
+SELECT DISTINCT board_id, user_id FROM touches
+WHERE xact = ANY ($1::bigint[]) OR (xact >= $2 AND xact < $3);
+
+-- name: rows_of_users
+SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.has_nonzero, s.version, s.hidden, s.segments
+FROM unnest($1::bigint[], $2::text[]) AS c (board_id, user_id)
+JOIN periods p ON p.board_id = c.board_id AND p.state IN ('open', 'closed')
+JOIN scores s ON s.period_id = p.id AND s.user_id = c.user_id;
+
+-- name: forget_touches
+-- Keeps the last $1 touches, and deletes at most $2 of the others. Also stores up to which transaction touches may be
+-- missing, because an index with an older position must be rebuilt.
+WITH last AS (
+    SELECT xact FROM touches ORDER BY xact DESC OFFSET $1 LIMIT 1
+), noted AS (
+    INSERT INTO facts AS f (name, value) SELECT 'pruned_xact', xact::text FROM last
+    ON CONFLICT (name) DO UPDATE SET value = greatest(f.value::bigint, excluded.value::bigint)::text
+), gone AS (
+    DELETE FROM touches
+    WHERE ctid IN (SELECT ctid FROM touches WHERE xact <= (SELECT xact FROM last) LIMIT $2) RETURNING 1
+)
+SELECT count(*) FROM gone;
+
+-- name: count_changes
+-- $1: the first transaction that had not begun at the position; $3: the transactions that were unfinished then. Changes of
+-- a transaction that is still unfinished can't have been forgotten.
+SELECT CASE WHEN EXISTS (SELECT FROM facts WHERE name = 'pruned_xact'
+                         AND (value::bigint >= $1 OR EXISTS (
+                             SELECT FROM unnest($3::bigint[]) AS unfinished (xact) WHERE xact <= value::bigint
+                             AND pg_visible_in_snapshot(xact::text::xid8, pg_current_snapshot())))
+                         AND value::bigint < pg_snapshot_xmax(pg_current_snapshot())::text::bigint) THEN $2
+ELSE (SELECT count(*) FROM (
+    (SELECT FROM events WHERE xact >= $1 AND xact < pg_snapshot_xmax(pg_current_snapshot())::text::bigint LIMIT $2)
+    UNION ALL
+    (SELECT FROM touches WHERE xact >= $1 AND xact < pg_snapshot_xmax(pg_current_snapshot())::text::bigint LIMIT $2)
+) AS changes) END;
+
+-- name: ordered_rows
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM scores
+WHERE period_id = $1 AND score IS NOT NULL AND hidden = 0
+ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id LIMIT $4;
+
+-- name: need_live
+SELECT state IN ('open', 'closed') FROM periods WHERE id = $1;
+
+-- name: rows_of_users_now
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM scores
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id = ANY ($2::text[]);
+
+-- name: lock_profiles
+SELECT FROM profiles WHERE pod_id = $1 AND user_id = ANY ($2::text[]) ORDER BY pod_id, user_id FOR NO KEY UPDATE;
+
+-- name: need_profiles
+INSERT INTO profiles (pod_id, user_id) SELECT $1, u FROM unnest($2::text[]) AS u ORDER BY u COLLATE "C"
+ON CONFLICT DO NOTHING;
+
+-- name: need_rows
+INSERT INTO scores (period_id, user_id, has_nonzero, version, hidden, segments)
+SELECT r.period_id, r.user_id, false, nextval('versions'), hidden_on_v1(b.pod_id, b.id, r.user_id),
+       segments_of_v1(b.segments, f.region, f.circles)
+FROM unnest($2::bigint[], $3::text[]) AS r (period_id, user_id)
+JOIN boards b ON b.id = $1
+LEFT JOIN profiles f ON f.pod_id = b.pod_id AND f.user_id = r.user_id
+ORDER BY 1, 2
+ON CONFLICT (period_id, user_id) DO NOTHING;
+
+-- name: rows_of_users_locked
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM scores
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id = ANY ($2::text[])
+ORDER BY period_id, user_id FOR NO KEY UPDATE;
+
+-- name: touch
+INSERT INTO touches (board_id, user_id) SELECT * FROM unnest($1::bigint[], $2::text[]);

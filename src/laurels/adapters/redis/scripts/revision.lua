@@ -1,5 +1,0 @@
-local problem = unreadable()
-if problem then
-    return reply(problem)
-end
-return reply('ok', revision_of(live))

@@ -1,0 +1,70 @@
+-- Statements that both ledgers run, in PostgreSQL's syntax. adapters/sql/files.py converts them for SQLite.
+
+-- name: find_fact
+SELECT value FROM facts WHERE name = $1;
+
+-- name: replace_fact
+UPDATE facts SET value = $3 WHERE name = $1 AND value = $2;
+
+-- name: put_fact
+INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: ledger_id
+SELECT value FROM facts WHERE name = 'ledger_id';
+
+-- name: registry_revision
+SELECT value FROM counters WHERE name = 'registry';
+
+-- name: registry_changed
+UPDATE counters SET value = value + 1 WHERE name = 'registry';
+
+-- name: insert_pod
+INSERT INTO pods (pod_id, name, created_at) VALUES ($1, $2, $3) ON CONFLICT (pod_id) DO NOTHING;
+
+-- name: find_pod
+SELECT pod_id, name, created_at FROM pods WHERE pod_id = $1;
+
+-- name: pods
+SELECT pod_id, name, created_at FROM pods ORDER BY pod_id;
+
+-- name: insert_key
+INSERT INTO keys (key_id, pod_id, role, label, digest, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (key_id) DO NOTHING;
+
+-- name: keys
+SELECT key_id, pod_id, role, label, digest, created_at FROM keys
+WHERE revoked_at IS NULL ORDER BY created_at, key_id;
+
+-- name: revoke_key
+UPDATE keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL;
+
+-- name: insert_board
+INSERT INTO boards (uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public,
+                    windows, segments, start_at, end_at, archived_at, created_at, revision, metadata,
+                    grace_s, flush_ms, rewards, keep_events_days, keep_periods_days, pruned_before)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
+        $24)
+ON CONFLICT (uuid) DO NOTHING RETURNING id;
+
+-- name: update_board
+UPDATE boards SET name = $1, capacity = $2, min_score = $3, max_score = $4, public = $5, windows = $6, start_at = $7,
+                  end_at = $8, archived_at = $9, metadata = $10, grace_s = $11, flush_ms = $12, rewards = $13,
+                  keep_events_days = $14, keep_periods_days = $15, pruned_before = $16, revision = revision + 1
+WHERE id = $17 AND revision = $18;
+
+-- name: boards
+SELECT id, uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public, windows, segments,
+       start_at, end_at, archived_at, created_at, revision, metadata, grace_s, flush_ms, rewards, keep_events_days,
+       keep_periods_days, pruned_before
+FROM boards WHERE $1::bigint[] IS NULL OR id = ANY ($1::bigint[]) ORDER BY id;
+
+-- name: insert_period
+INSERT INTO periods (board_id, window_name, name, start_at, end_at) VALUES ($1, $2, $3, $4, $5) RETURNING id;
+
+-- name: live_periods
+SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+WHERE state IN ('open', 'closed') AND ($1::bigint[] IS NULL OR board_id = ANY ($1::bigint[])) ORDER BY start_at NULLS FIRST, id;
+
+-- name: open_periods_of
+SELECT id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods
+WHERE board_id = $1 AND state = 'open' ORDER BY start_at NULLS FIRST, id;

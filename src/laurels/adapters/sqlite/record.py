@@ -1,0 +1,153 @@
+"""Recording of new events in SQLite, in one transaction.
+
+Each step handles the whole batch, because a statement per event costs more than the work that it does.
+"""
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+
+from laurels.adapters.sql.mapping import compare, digest_of, stale
+from laurels.adapters.sqlite.scores import RowKey, find_profile, initial_state, move_users, read_row, write_rows
+from laurels.adapters.sqlite.sql import SQL
+from laurels.core.board import Board
+from laurels.core.people import Hidden
+from laurels.core.scores import fold
+from laurels.ports import Event, RecordedEvent, RecordOutcome, Row, RowChange
+
+
+def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[RecordedEvent]:
+    """See Ledger.record."""
+    for board in {event.board.id: event.board for event in events}.values():
+        if connection.execute(SQL["revision_of"], (board.id,)).fetchone() != (board.revision,):
+            raise stale(board)
+    anybody_erased, anybody_hidden = connection.execute(SQL["special_cases"]).fetchone()
+    erased = {number for number, event in enumerate(events) if anybody_erased and _is_erased(connection, event)}
+    keys: list[list[RowKey]] = [
+        [] if number in erased else [(period.id, event.user_id) for period in event.board.periods_at(event.at)]
+        for number, event in enumerate(events)
+    ]
+    outcomes = _insert_events(connection, events, keys, erased)
+    before = _find_rows(connection, keys)
+    standings = {key: row.standing if row else None for key, row in before.items()}
+    new: dict[RowKey, Board] = {}
+    for event, outcome, own in zip(events, outcomes, keys, strict=True):
+        if outcome is RecordOutcome.ACCEPTED:
+            board = event.board
+            for key in own:
+                standings[key] = fold(board.rule, board.order, standings[key], event.score, event.at)
+                if before[key] is None:
+                    new[key] = board
+    initial = {
+        key: initial_state(connection, board, key[1]) if anybody_hidden or board.is_segmented else ((), Hidden.NO)
+        for key, board in new.items()
+    }
+    after = write_rows(connection, before, standings, initial)
+    accepted = [event for event, outcome in zip(events, outcomes, strict=True) if outcome is RecordOutcome.ACCEPTED]
+    resegmented = {(row.period_id, row.user_id): row for row in _take_regions(connection, accepted)}
+    after |= {key: row for key, row in resegmented.items() if key in after}
+    return [
+        RecordedEvent(outcome, _changes(own, before, after), _others(event, resegmented, after))
+        if outcome is not RecordOutcome.ERASED
+        else RecordedEvent(outcome)
+        for event, outcome, own in zip(events, outcomes, keys, strict=True)
+    ]
+
+
+def _is_erased(connection: sqlite3.Connection, event: Event) -> bool:
+    pod_id = event.board.pod_id
+    found = connection.execute(SQL["erased_at"], (pod_id, digest_of(pod_id, event.user_id))).fetchone()
+    return found is not None and min(event.at, event.received_at) < found[0]
+
+
+def _insert_events(
+    connection: sqlite3.Connection, events: Sequence[Event], keys: Sequence[Sequence[RowKey]], erased: Collection[int]
+) -> list[RecordOutcome]:
+    """Insert the events that are new and may be stored, and return the outcome of each event.
+
+    `keys` has the rows that each event counts in, `erased` the indexes of events of users who were erased later.
+    """
+    (last,) = connection.execute(SQL["take_event_numbers"], (len(events),)).fetchone()
+    first = last - len(events) + 1
+    stored = [
+        index
+        for index, (event, own) in enumerate(zip(events, keys, strict=True))
+        if index not in erased and event.refused is None and (own or event.acknowledged)
+    ]
+    inserted = connection.executemany(SQL["insert_event"], [_columns(first + index, events[index]) for index in stored])
+    new = set(stored)
+    if inserted.rowcount != len(stored):
+        # The ids of some events are taken. The events that were inserted have the numbers of this batch.
+        new = {seq - first for (seq,) in connection.execute(SQL["event_numbers"], (first, last))}
+    return [
+        RecordOutcome.ACCEPTED
+        if index in new
+        else RecordOutcome.ERASED
+        if index in erased
+        else _compare_stored(connection, event, first + index)
+        for index, event in enumerate(events)
+    ]
+
+
+def _columns(seq: int, event: Event) -> tuple[int, int, str, str, float, int, bool, int, str | None]:
+    return (
+        seq,
+        event.board.id,
+        event.event_id,
+        event.user_id,
+        event.score,
+        event.at,
+        event.stamped,
+        event.received_at,
+        event.metadata,
+    )
+
+
+def _compare_stored(connection: sqlite3.Connection, event: Event, seq: int) -> RecordOutcome:
+    """Return the outcome of an event that was not inserted: its id is taken, or it must not be stored.
+
+    `seq` is the number that it would have. An event with its id and a higher number comes later in the batch.
+    """
+    found = connection.execute(SQL["find_event"], (event.board.id, event.event_id)).fetchone()
+    if found is None or found[0] > seq:
+        return RecordOutcome.LATE
+    return compare(event, *found[1:])
+
+
+def _find_rows(connection: sqlite3.Connection, keys: Iterable[Sequence[RowKey]]) -> dict[RowKey, Row | None]:
+    """Return the stored rows of all keys; None for those that don't exist."""
+    found: dict[RowKey, Row | None] = {key: None for own in keys for key in own}
+    users: dict[int, list[str]] = {}
+    for period_id, user_id in found:
+        users.setdefault(period_id, []).append(user_id)
+    for period_id, names in users.items():
+        for columns in connection.execute(SQL["rows_of_period_users"], (period_id, json.dumps(names))):
+            found[columns[0], columns[1]] = read_row(*columns)
+    return found
+
+
+def _take_regions(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Row]:
+    """Store the regions that events state, and return the rows whose segments changed."""
+    resegmented: dict[str, dict[str, None]] = {}
+    for event in events:
+        if event.region is None:
+            continue
+        pod_id = event.board.pod_id
+        profile = find_profile(connection, pod_id, event.user_id)
+        if (event.at, event.region) > (profile.region_at, profile.region or ""):
+            connection.execute(SQL["put_region"], (pod_id, event.user_id, event.region, event.at))
+            if event.region != profile.region:
+                resegmented.setdefault(pod_id, {})[event.user_id] = None
+    return [row for pod_id, users in resegmented.items() for row in move_users(connection, pod_id, list(users))]
+
+
+def _changes(
+    keys: list[RowKey], before: dict[RowKey, Row | None], after: dict[RowKey, Row | None]
+) -> tuple[RowChange, ...]:
+    return tuple(RowChange(row, before[key]) for key in keys if (row := after.get(key)) is not None)
+
+
+def _others(event: Event, resegmented: dict[RowKey, Row], after: dict[RowKey, Row | None]) -> tuple[Row, ...]:
+    if event.region is None or not resegmented:
+        return ()
+    return tuple(row for key, row in resegmented.items() if key[1] == event.user_id and key not in after)

@@ -1,0 +1,94 @@
+-- Statements that only the SQLite ledger runs.
+
+-- name: insert_event
+INSERT INTO events (seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (board_id, event_id) DO NOTHING;
+
+-- name: event_numbers
+SELECT seq FROM events WHERE seq BETWEEN ? AND ?;
+
+-- name: find_event
+SELECT seq, user_id, score, at, stamped, metadata FROM events WHERE board_id = ? AND event_id = ?;
+
+-- name: put_row
+INSERT INTO scores (period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (period_id, user_id) DO UPDATE SET
+    score = excluded.score, achieved_at = excluded.achieved_at, total = excluded.total,
+    has_nonzero = excluded.has_nonzero, version = excluded.version;
+
+-- name: take_versions
+UPDATE counters SET value = value + ? WHERE name = 'version' RETURNING value;
+
+-- name: take_event_numbers
+UPDATE counters SET value = value + ? WHERE name = 'event' RETURNING value;
+
+-- name: last_version
+SELECT value FROM counters WHERE name = 'version';
+
+-- name: changed_rows
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
+WHERE version >= ? ORDER BY version LIMIT ?;
+
+-- name: count_changed
+SELECT count(*) FROM (SELECT 1 FROM scores WHERE version >= ? LIMIT ?);
+
+-- name: ordered_rows_desc_earliest
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
+WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score DESC, achieved_at, user_id LIMIT ?;
+
+-- name: ordered_rows_desc_latest
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
+WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score DESC, achieved_at DESC, user_id LIMIT ?;
+
+-- name: ordered_rows_asc_earliest
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
+WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score, achieved_at, user_id LIMIT ?;
+
+-- name: ordered_rows_asc_latest
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
+WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score, achieved_at DESC, user_id LIMIT ?;
+
+-- name: void_user_events
+UPDATE events SET voided_by = ? WHERE board_id = ? AND user_id = ? AND voided_by IS NULL;
+
+-- name: board_rows_of_user
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open') AND user_id = ?;
+
+-- name: delete_bases
+DELETE FROM bases WHERE user_id = ? AND period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open');
+
+-- name: special_cases
+SELECT EXISTS (SELECT 1 FROM erased), EXISTS (SELECT 1 FROM hides);
+
+-- name: erased_at
+SELECT at FROM erased WHERE pod_id = ? AND digest = ?;
+
+-- name: find_profile
+SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles WHERE pod_id = ? AND user_id = ?;
+
+-- name: put_region
+INSERT INTO profiles (pod_id, user_id, region, region_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (pod_id, user_id) DO UPDATE SET region = excluded.region, region_at = excluded.region_at;
+
+-- name: rows_to_resegment
+SELECT b.segments, s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden, s.segments
+FROM boards b CROSS JOIN periods p ON p.board_id = b.id AND p.state = 'open'
+CROSS JOIN scores s ON s.period_id = p.id AND s.user_id = ?
+WHERE b.pod_id = ? AND b.segments <> '["global"]';
+
+-- name: resegment_row
+UPDATE scores SET segments = ?, version = ? WHERE period_id = ? AND user_id = ?;
+
+-- name: hide_row
+UPDATE scores SET hidden = ?, version = ? WHERE period_id = ? AND user_id = ?;
+
+-- name: rows_of_users
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
+WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open')
+  AND user_id IN (SELECT value FROM json_each(?));
+
+-- name: is_pod_refreezing
+SELECT 1 FROM periods p JOIN boards b ON b.id = p.board_id WHERE p.state = 'refreezing' AND b.pod_id = ?;

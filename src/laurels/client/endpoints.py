@@ -1,0 +1,237 @@
+"""The calls that the clients make, one function per call: each builds a request with the type of its response.
+
+Nothing is sent here. Most methods of both clients take their signatures and docstrings from these functions.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
+from urllib.parse import quote
+from uuid import uuid4
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import encode
+
+from laurels.http.answers import (
+    AroundAnswer,
+    BatchAnswer,
+    BoardAnswer,
+    BoardsAnswer,
+    DistributionAnswer,
+    HistoryAnswer,
+    PeriodsAnswer,
+    RankAnswer,
+    RanksAnswer,
+    RegionsAnswer,
+    ResultsAnswer,
+    ScoreAnswer,
+    SearchAnswer,
+    TopAnswer,
+    UserScoresAnswer,
+)
+from laurels.http.people_answers import ChangedAnswer, ProfileAnswer
+
+T = TypeVar("T")
+
+# Small enough that a slow ledger records all of them before the timeout.
+SCORES_A_CALL = 1000
+
+
+class Selection(TypedDict, total=False):
+    """The ranking of a board to read; what is not set is up to the board."""
+
+    window: str | None
+    period: str | None
+    segment: str | None
+    ranking: Literal["ordinal", "competition", "dense"] | None
+    viewer: str | None
+
+
+class Request(Struct, Generic[T], frozen=True):
+    """One call, which can be sent several times and takes effect once."""
+
+    method: str
+    path: str
+    answer: type[T]
+    query: dict[str, Any] = {}
+    body: bytes | None = None
+    headers: dict[str, str] = {}
+
+
+class Score(Struct, rename="camel", omit_defaults=True):
+    """One score of a batch.
+
+    Without an `event_id`, it gets a new one here, so that it counts once even if it is sent several times.
+    """
+
+    user_id: str
+    score: float
+    event_id: str = ""
+    timestamp: datetime | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    region: str | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        self.event_id = self.event_id or str(uuid4())
+
+
+def submit(
+    board: str,
+    user_id: str,
+    score: float,
+    *,
+    event_id: str | None = None,
+    timestamp: datetime | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    region: str | None = None,
+) -> Request[ScoreAnswer]:
+    body = {"score": score, "eventId": event_id or str(uuid4())}
+    given = {"timestamp": timestamp, "metadata": metadata, "region": region}
+    body |= {name: value for name, value in given.items() if value is not None}
+    return _ask("PUT", _user(board, user_id), ScoreAnswer, body=body)
+
+
+def submit_many(board: str, scores: Sequence[Score]) -> Request[BatchAnswer]:
+    """Submit up to 10,000 scores; the response has one result per score, in order."""
+    return _ask("POST", _board(board) + "/scores", BatchAnswer, body={"scores": list(scores)})
+
+
+def top(board: str, limit: int = 10, offset: int = 0, **selection: Unpack[Selection]) -> Request[TopAnswer]:
+    query = {"limit": limit, "offset": offset} | _given(**selection)
+    return _ask("GET", _board(board) + "/top", TopAnswer, query)
+
+
+def rank(board: str, user_id: str, **selection: Unpack[Selection]) -> Request[RankAnswer]:
+    return _ask("GET", _user(board, user_id) + "/rank", RankAnswer, _given(**selection))
+
+
+def around(
+    board: str, user_id: str, *, above: int = 4, below: int = 4, **selection: Unpack[Selection]
+) -> Request[AroundAnswer]:
+    query = {"above": above, "below": below} | _given(**selection)
+    return _ask("GET", _user(board, user_id) + "/around", AroundAnswer, query)
+
+
+def ranks(board: str, user_ids: Sequence[str], **selection: Unpack[Selection]) -> Request[RanksAnswer]:
+    query = _given(**selection)
+    return _ask("POST", _board(board) + "/ranks", RanksAnswer, query, {"userIds": list(user_ids)})
+
+
+def regions(board: str, *, window: str | None = None) -> Request[RegionsAnswer]:
+    return _ask("GET", _board(board) + "/regions", RegionsAnswer, _given(window=window))
+
+
+def search(board: str, text: str, limit: int = 10, **selection: Unpack[Selection]) -> Request[SearchAnswer]:
+    """Find the user with this id and the users whose name starts with the text."""
+    query = {"q": text, "limit": limit} | _given(**selection)
+    return _ask("GET", _board(board) + "/search", SearchAnswer, query)
+
+
+def distribution(board: str, buckets: int = 20, **selection: Unpack[Selection]) -> Request[DistributionAnswer]:
+    query = {"buckets": buckets} | _given(**selection)
+    return _ask("GET", _board(board) + "/distribution", DistributionAnswer, query)
+
+
+def history(board: str, user_id: str, *, limit: int = 100, cursor: str | None = None) -> Request[HistoryAnswer]:
+    return _ask("GET", _user(board, user_id) + "/history", HistoryAnswer, _page(limit, cursor))
+
+
+def boards(
+    *, pod_id: str | None = None, status: str | None = None, limit: int = 100, cursor: str | None = None
+) -> Request[BoardsAnswer]:
+    query = _page(limit, cursor) | _given(podId=pod_id, status=status)
+    return _ask("GET", "/api/v1/leaderboards", BoardsAnswer, query)
+
+
+def board(board: str) -> Request[BoardAnswer]:
+    return _ask("GET", _board(board), BoardAnswer)
+
+
+def create_board(name: str, **fields: Any) -> Request[BoardAnswer]:
+    """Create a board, once even if the call is retried.
+
+    The fields are those of the API: `UUID`, `podId`, `rule`, `windows` and so on.
+    """
+    headers = {"Idempotency-Key": str(uuid4())}
+    return _ask("POST", "/api/v1/leaderboards", BoardAnswer, body={"name": name} | fields, headers=headers)
+
+
+def change_board(board: str, **fields: Any) -> Request[BoardAnswer]:
+    return _ask("PATCH", _board(board), BoardAnswer, body=fields)
+
+
+def periods(
+    board: str, *, window: str | None = None, limit: int = 100, cursor: str | None = None
+) -> Request[PeriodsAnswer]:
+    return _ask("GET", _board(board) + "/periods", PeriodsAnswer, _page(limit, cursor) | _given(window=window))
+
+
+def user_scores(user_id: str, *, pod_id: str | None = None) -> Request[UserScoresAnswer]:
+    return _ask("GET", _person(user_id) + "/scores", UserScoresAnswer, _given(podId=pod_id))
+
+
+def user_results(
+    user_id: str, *, board: str | None = None, pod_id: str | None = None, limit: int = 100, cursor: str | None = None
+) -> Request[ResultsAnswer]:
+    query = _page(limit, cursor) | _given(podId=pod_id, UUID=board)
+    return _ask("GET", _person(user_id) + "/results", ResultsAnswer, query)
+
+
+def profile(user_id: str, *, pod_id: str | None = None) -> Request[ProfileAnswer]:
+    return _ask("GET", _person(user_id), ProfileAnswer, _given(podId=pod_id))
+
+
+def set_profiles(profiles: Sequence[Mapping[str, Any]], *, pod_id: str | None = None) -> Request[ChangedAnswer]:
+    """Change up to 1,000 profiles, each with its `userId` and the fields to change, as in the API."""
+    return _ask("POST", "/api/v1/users", ChangedAnswer, _given(podId=pod_id), {"users": list(profiles)})
+
+
+def live(
+    board: str,
+    limit: int = 10,
+    *,
+    user_id: str | None = None,
+    above: int = 4,
+    below: int = 4,
+    **selection: Unpack[Selection],
+) -> Request[None]:
+    """Yield the board now and after each change, forever; reconnect when the connection is lost.
+
+    Yields the same `LiveView` each time, updated in place.
+    """
+    query = {"limit": limit} | _given(**selection)
+    if user_id is not None:
+        query |= {"userId": user_id, "above": above, "below": below}
+    return _ask("GET", _board(board) + "/stream", type(None), query, headers={"Accept": "text/event-stream"})
+
+
+def _ask(
+    method: str,
+    path: str,
+    answer: type[T],
+    query: dict[str, Any] | None = None,
+    body: Any = None,
+    headers: dict[str, str] | None = None,
+) -> Request[T]:
+    sent = {"Content-Type": "application/json"} if body is not None else {}
+    return Request(method, path, answer, query or {}, None if body is None else encode(body), sent | (headers or {}))
+
+
+def _page(limit: int, cursor: str | None) -> dict[str, Any]:
+    return _given(limit=limit, cursor=cursor)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _board(uuid: str) -> str:
+    return f"/api/v1/leaderboards/{quote(uuid, safe='')}"
+
+
+def _user(board: str, user_id: str) -> str:
+    return f"{_board(board)}/users/{quote(user_id, safe='')}"
+
+
+def _person(user_id: str) -> str:
+    return f"/api/v1/users/{quote(user_id, safe='')}"

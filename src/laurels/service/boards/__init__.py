@@ -1,0 +1,1 @@
+"""Boards, pods and keys, and access checks."""

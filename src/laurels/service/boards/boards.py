@@ -1,0 +1,433 @@
+"""The boards: access to them, their creation, changes and archiving.
+
+All boards are in memory, each with its periods that are not frozen.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+from msgspec.structs import asdict, replace
+
+from laurels.core.board import DEFAULT_BOARD, DEFAULT_POD, Board, Status
+from laurels.core.instants import SECOND_US
+from laurels.core.order import Ties
+from laurels.core.periods import first_spans, joining_spans, missing_spans, with_terms_kept
+from laurels.core.scores import Rule
+from laurels.core.windows import ALL_TIME, MONTHLY, Window
+from laurels.errors import Conflict, Forbidden, Invalid, LaurelsError, NotFound, Stale, Unauthenticated
+from laurels.ports import BoardUpdate, Clock, FreeInstant, Ledger
+from laurels.service.boards.access import Caller
+from laurels.service.boards.registry import Registry
+from laurels.service.index.updater import IndexUpdater
+from laurels.settings import WriteSettings
+
+log = structlog.get_logger()
+
+_STATUSES = list(Status)
+# A board created with an Idempotency-Key and no UUID gets a UUID derived from the key.
+_NAMESPACE = uuid.UUID("9e0c8a5e-6f1d-5b0a-8a55-4c61757265ff")
+# Fields that the service sets; all other fields are the board's definition.
+_GIVEN = ("id", "created_at", "revision", "periods", "archived_at", "pruned_before")
+ATTEMPTS = 20
+# A change of which scores count where takes effect this much later, because every server must learn of it first.
+NOTICE_US = 2 * SECOND_US
+
+# Computes the update from the current version of a board.
+Change = Callable[[Board], BoardUpdate]
+
+
+class Boards:
+    def __init__(
+        self, ledger: Ledger, updater: IndexUpdater, registry: Registry, clock: Clock, settings: WriteSettings
+    ) -> None:
+        self._ledger = ledger
+        self._updater = updater
+        self._registry = registry
+        self._clock = clock
+        self._max_boards = settings.max_boards
+        self._boards: dict[str, Board] = {}
+        self._by_id: dict[int, Board] = {}
+        # How many times a board was added, changed or removed.
+        self.changes = 0
+        # The ledger's history in which all boards were read: see ports/position.py.
+        self.history = ""
+        # One change at a time, so that a second creation of the same board finds the first.
+        self._changing = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Load all boards; create the default board first if there are none."""
+        self.history = self._ledger.as_of.history
+        boards = await self._ledger.boards()
+        if not boards:
+            boards = [await self._create_default()]
+        for board in boards:
+            self.hold(board)
+
+    async def reload(self, ids: Sequence[int] | None = None) -> None:
+        """Reload the boards with these ids, or all boards, from the ledger.
+
+        Usually another server changed them. A ledger that has lost data may also have an older revision of a board,
+        another board with the same id, or no board with it: the ledger's version wins.
+        """
+        history = self._ledger.as_of.history
+        asked = None if ids is None or history != self.history else set(ids)
+        before = dict(self._by_id)
+        found = {board.id: board for board in await self._ledger.boards(None if asked is None else sorted(asked))}
+        for board in found.values():
+            held = self._by_id.get(board.id)
+            # A board that this server changed meanwhile may be newer than the one that was read.
+            if held is None or (held != board if held is before.get(board.id) else board.revision > held.revision):
+                self.hold(board)
+        for board_id, held in before.items():
+            if (asked is None or board_id in asked) and board_id not in found and self._by_id.get(board_id) is held:
+                self._let_go(held)
+        if asked is None:
+            self.history = history
+
+    async def prepared(self, board_id: int) -> Board:
+        """Return the current board, with periods for all timestamps that an event may have."""
+        board = self.by_id(board_id)
+        if missing_spans(board, self._clock.now_us()):
+            board = await self.make_ahead(board)
+        return board
+
+    async def make_ahead(self, board: Board) -> Board:
+        """Create the next periods of a board in the ledger and in the index."""
+
+        def add(fresh: Board) -> BoardUpdate:
+            return BoardUpdate(fresh, spans=tuple(missing_spans(fresh, self._clock.now_us())))
+
+        while True:
+            stored = await self.update(board, add)
+            await self.load_new(board, stored)
+            if not missing_spans(stored, self._clock.now_us()):
+                return stored
+            board = stored
+
+    async def update(self, board: Board, change: Change) -> Board:
+        """Apply a change to the current version of a board, and retry if another change came first.
+
+        Raises Conflict with the code `changed_meanwhile` after ATTEMPTS attempts.
+        """
+        for _ in range(ATTEMPTS):
+            fresh = self.by_id(board.id)
+            wanted = change(fresh)
+            if wanted.board == fresh and not wanted.spans:
+                return fresh
+            changed = tuple(period for period in wanted.board.periods if period not in fresh.periods)
+            try:
+                stored = await self._ledger.update_board(replace(wanted, periods=changed), self.history)
+            except Stale:
+                await self._ledger.read_as_of()
+                await self.reload()
+                continue
+            except Conflict as error:
+                if error.code != "changed_meanwhile":
+                    raise
+                await self.reload([board.id])
+                continue
+            if stored.revision > self.by_id(board.id).revision:
+                self.hold(stored)
+            await self._registry.tell()
+            return stored
+        raise Conflict("changed_meanwhile", "The board kept changing during the update. Try again.")
+
+    async def announce(self, board: Board) -> None:
+        """Reload a board that the ledger itself has changed, and announce the change to all servers."""
+        await self.reload([board.id])
+        await self._registry.tell()
+
+    def all(self) -> list[Board]:
+        return list(self._boards.values())
+
+    def by_id(self, board_id: int) -> Board:
+        board = self._by_id.get(board_id)
+        if board is None:
+            raise NotFound("board_not_found", f"There is no board with the id {board_id}.")
+        return board
+
+    def of_pod(self, pod_id: str, board_uuid: str) -> Board:
+        """Return the board of an event on a pod's own topic; raise Forbidden if it belongs to another pod."""
+        board = self._boards.get(board_uuid)
+        if board is None:
+            raise unknown_board(board_uuid)
+        if board.pod_id != pod_id:
+            raise Forbidden("wrong_pod", f"Board {board_uuid!r} does not belong to pod {pod_id!r}.", field="UUID")
+        return board
+
+    def to_read(self, caller: Caller, board_uuid: str) -> Board:
+        """Return a board that the caller may read.
+
+        A board that the caller may not see raises the same error as a board that does not exist.
+        """
+        board = self._boards.get(board_uuid)
+        if board is None or not caller.sees(board):
+            if caller.role is None:
+                raise Unauthenticated(
+                    "key_required",
+                    f"There is no public board {board_uuid!r}. To see others, send a key: "
+                    "'Authorization: Bearer KEY' or 'X-API-Key: KEY'.",
+                )
+            raise unknown_board(board_uuid)
+        return board
+
+    def to_read_with_key(self, caller: Caller, board_uuid: str) -> Board:
+        """Return a board whose details (events, metadata) the caller may read.
+
+        These are the boards of the key's own pod, public or not, and all boards for an admin key.
+        """
+        caller.require_key()
+        board = self.to_read(caller, board_uuid)
+        if not caller.is_admin and board.pod_id != caller.pod_id:
+            raise Forbidden("role_forbidden", "Only keys of the board's own pod may do this.")
+        return board
+
+    def to_write(self, caller: Caller, board_uuid: str) -> Board:
+        caller.require_key()
+        board = self.to_read_with_key(caller, board_uuid)
+        caller.require_writer()
+        return board
+
+    def page(self, caller: Caller, pod_id: str | None, status: Status | None, after_id: int, limit: int) -> list[Board]:
+        """Return a page of boards in order of creation.
+
+        These are the boards of the key's pod, all boards for an admin key, or the public boards without a key.
+        Archived boards are included only if `status` asks for them.
+        """
+        if pod_id is not None and caller.role is not None:
+            pod_id = caller.require_pod(pod_id)
+        elif caller.role is not None and not caller.is_admin:
+            pod_id = caller.pod_id
+        now = self._clock.now_us()
+        page: list[Board] = []
+        # Boards that other servers created may have been loaded in another order.
+        for board in sorted(self._boards.values(), key=lambda board: board.id):
+            if board.id <= after_id or not caller.sees(board) or (pod_id is not None and board.pod_id != pod_id):
+                continue
+            found = board.status_at(now)
+            if found is status or (status is None and found is not Status.ARCHIVED):
+                page.append(board)
+                if len(page) == limit:
+                    break
+        return page
+
+    async def create(self, board: Board, idempotency_key: str | None) -> Board:
+        """Create a board.
+
+        Idempotent: if a board with the same UUID (or Idempotency-Key) and definition exists, returns that board.
+        """
+        self._updater.require_ready()
+        # The ledger may have lost boards that are still in memory.
+        await self._registry.refresh()
+        from_key = not board.uuid and idempotency_key is not None
+        if not board.uuid:
+            name = f"{board.pod_id}/{idempotency_key}"
+            made = uuid.uuid5(_NAMESPACE, name) if idempotency_key is not None else uuid.uuid4()
+            board = replace(board, uuid=str(made))
+        _check_bounds(board)
+        async with self._changing:
+            existing = self._boards.get(board.uuid)
+            if existing is not None and _definition(existing) == _definition(board):
+                return existing
+            if existing is not None and from_key:
+                raise Conflict(
+                    "board_exists",
+                    "This Idempotency-Key was already used for a board with a different definition. Use a new key.",
+                    field="Idempotency-Key",
+                )
+            owned = sum(other.pod_id == board.pod_id for other in self._boards.values())
+            if owned >= self._max_boards:
+                raise Conflict(
+                    "too_many_boards", f"The pod has {owned} boards, the maximum that LAURELS_MAX_BOARDS allows."
+                )
+            created = await self._create(replace(board, created_at=self._clock.now_us()))
+            self.hold(created)
+            await self._updater.load(created)
+        await self._registry.tell()
+        return created
+
+    async def change(self, board: Board, fields: Mapping[str, Any], status: Status | None = None) -> Board:
+        """Change some fields of a board, or move its status forward."""
+        self._updater.require_ready()
+        now = self._clock.now_us()
+        before = board.status_at(now)
+        if before is Status.ARCHIVED:
+            if status is Status.ARCHIVED and not fields:
+                return board
+            raise Conflict("board_archived", "An archived board can't be changed.")
+
+        def change(fresh: Board, moment: int = now, to: Status | None = status) -> Board:
+            changed = replace(with_terms_kept(fresh, now), **fields)
+            _check_bounds(changed)
+            if to is not None:
+                changed = _with_status(changed, to, moment)
+            after = changed.status_at(now) if to is None else to
+            if _STATUSES.index(after) < _STATUSES.index(before):
+                raise Conflict("status_backwards", f"The board is {before}: it can't go back to {after}.")
+            return changed
+
+        async with self._changing:
+            stored = board
+            if "windows" in fields:
+                stored = await self._add_windows(board, lambda fresh: change(fresh, now, None))
+            if status in {Status.ENDED, Status.ARCHIVED} and before in {Status.SCHEDULED, Status.ACTIVE}:
+                stored = await self._end(board, change, fields)
+            elif "windows" not in fields or status is not None:
+                stored = await self.update(board, lambda fresh: _with_end_checked(fresh, change(fresh)))
+            await self.load_new(board, stored)
+        return stored
+
+    async def _end(self, board: Board, change: Callable[[Board, int], Board], fields: Mapping[str, Any]) -> Board:
+        """End a board now, or after its last score if some scores are ahead of the clock.
+
+        This way, all accepted scores count.
+        """
+        for _ in range(ATTEMPTS):
+            free = await self._ledger.free_instant(board.id, self._clock.now_us(), 0)
+
+            def end(fresh: Board, free: FreeInstant = free) -> BoardUpdate:
+                changed = change(fresh, free.at)
+                # The request may also set another end.
+                return (
+                    BoardUpdate(changed, ends_at=free)
+                    if changed.ended_at == free.at
+                    else _with_end_checked(fresh, changed)
+                )
+
+            try:
+                return await self.update(board, end)
+            except Conflict as error:
+                # Scores from after that instant came in meanwhile.
+                if error.code != "end_before_scores" or "end_at" in fields:
+                    raise
+        raise Conflict("changed_meanwhile", "The board keeps receiving scores ahead of the clock. Try again.")
+
+    async def _add_windows(self, board: Board, change: Callable[[Board], Board]) -> Board:
+        """Add windows to a board.
+
+        Scores from before a window is added do not count in it.
+        """
+        start = await self.next_free_instant(board)
+
+        def add(fresh: Board) -> BoardUpdate:
+            changed = change(fresh)
+            if changed.windows[: len(fresh.windows)] != fresh.windows:
+                raise Conflict(
+                    "changed_meanwhile", "Another request added windows at the same time. Read the board and try again."
+                )
+            spans = joining_spans(changed.windows[len(fresh.windows) :], start)
+            ends_at = _with_end_checked(fresh, changed).ends_at
+            return BoardUpdate(changed, spans=tuple(spans), free_from=start if spans else None, ends_at=ends_at)
+
+        try:
+            return await self.update(board, add)
+        except Conflict as error:
+            if error.code != "period_has_scores":
+                raise
+            raise Conflict(
+                "changed_meanwhile", "The board has just received scores ahead of the clock. Try again."
+            ) from None
+
+    async def load_new(self, before: Board, after: Board) -> None:
+        """Build the rankings of new periods in the index."""
+        known = {period.id for period in before.periods}
+        for period in after.periods:
+            if period.id not in known:
+                await self._updater.load_period(after, period)
+
+    async def next_free_instant(self, board: Board) -> int:
+        """Return an instant from which on the board has no events yet.
+
+        It is far enough ahead (NOTICE_US) for every server to learn of it in time.
+        """
+        return (await self._ledger.free_instant(board.id, self._clock.now_us(), NOTICE_US)).at
+
+    def hold(self, board: Board) -> None:
+        before = self._by_id.get(board.id)
+        if before is not None and before.uuid != board.uuid and self._boards.get(before.uuid) is before:
+            # A ledger that lost a board gave its id to another one.
+            self._let_go(before)
+        self._boards[board.uuid] = self._by_id[board.id] = board
+        self.changes += 1
+        self._updater.track(board)
+
+    def _let_go(self, board: Board) -> None:
+        """Forget a board that the ledger has lost."""
+        log.warning("board_lost", board=board.uuid)
+        del self._by_id[board.id]
+        self.changes += 1
+        if self._boards.get(board.uuid) is board:
+            del self._boards[board.uuid]
+        self._updater.drop_board(board)
+
+    async def _create(self, board: Board) -> Board:
+        try:
+            return await self._ledger.create_board(board, first_spans(board.windows, board.created_at))
+        except Conflict:
+            # Another server may have just created the same board.
+            await self._registry.refresh()
+            existing = self._boards.get(board.uuid)
+            if existing is None or _definition(existing) != _definition(board):
+                raise
+            return existing
+
+    async def _create_default(self) -> Board:
+        now = self._clock.now_us()
+        board = Board(
+            id=0,
+            uuid=DEFAULT_BOARD,
+            pod_id=DEFAULT_POD,
+            name="Leaderboard",
+            rule=Rule.INCREMENT,
+            ties=Ties.SHARED,
+            windows=(Window(MONTHLY), ALL_TIME),
+            public=True,
+            created_at=now,
+        )
+        try:
+            return await self._ledger.create_board(board, first_spans(board.windows, now))
+        except Conflict:
+            # Several servers may start at the same time.
+            return next(board for board in await self._ledger.boards() if board.uuid == DEFAULT_BOARD)
+
+
+def _definition(board: Board) -> dict[str, Any]:
+    return {name: value for name, value in asdict(board).items() if name not in _GIVEN}
+
+
+def _check_bounds(board: Board) -> None:
+    if board.start_at is not None and board.end_at is not None and board.start_at > board.end_at:
+        raise Invalid(
+            "bounds_reversed", "endTime must not be before startTime.", field="endTime", rule="endTime >= startTime"
+        )
+    if board.min_score is not None and board.max_score is not None and board.min_score > board.max_score:
+        raise Invalid(
+            "bounds_reversed",
+            "maxScore must not be below minScore.",
+            field="maxScore",
+            rule="maxScore >= minScore",
+        )
+
+
+def _with_end_checked(before: Board, after: Board) -> BoardUpdate:
+    """Build an update that the ledger rejects if a new, earlier end would cut off accepted scores."""
+    if after.end_at is None or (before.end_at is not None and after.end_at >= before.end_at):
+        return BoardUpdate(after)
+    return BoardUpdate(after, ends_at=FreeInstant(after.end_at))
+
+
+def _with_status(board: Board, status: Status, now: int) -> Board:
+    """Return the board with its times moved so that it has a later status now; unchanged if it already has it."""
+    if _STATUSES.index(status) <= _STATUSES.index(board.status_at(now)):
+        return board
+    if status is Status.ARCHIVED:
+        return replace(board, archived_at=now)
+    start = board.start_at if board.start_at is None else min(board.start_at, now)
+    return replace(board, start_at=start, end_at=now if status is Status.ENDED else board.end_at)
+
+
+def unknown_board(board_uuid: str) -> LaurelsError:
+    return NotFound("board_not_found", f"There is no board {board_uuid!r}.", field="UUID")

@@ -1,0 +1,1 @@
+"""The index: its updates, repairs, rebuilds, and its verification against the ledger."""

@@ -1,0 +1,176 @@
+"""The index updater: applies recorded rows to the index, at once or buffered (buffers.py).
+
+Rows that can't be applied go to the repairer (repairer.py).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+
+import structlog
+
+from laurels.core.board import Board, Ranking
+from laurels.core.windows import Period
+from laurels.errors import LaurelsError, Unavailable
+from laurels.ports import AsOf, Index, Ledger, RankChange, RanksWanted, Row
+from laurels.service.index.buffers import Buffers
+from laurels.service.index.repairer import IndexRepairer, apply_in_parts
+
+log = structlog.get_logger()
+
+Progress = Callable[[int, int], None]
+
+
+class IndexUpdater:
+    def __init__(self, ledger: Ledger, index: Index, repairer: IndexRepairer) -> None:
+        self._ledger = ledger
+        self._index = index
+        self._repairer = repairer
+        self.buffers = Buffers(self._apply_buffered)
+        self._ready = False
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready
+
+    def require_ready(self) -> None:
+        if not self._ready:
+            raise Unavailable("starting", "The rankings are being loaded. Try again in a moment.")
+
+    def track(self, board: Board) -> None:
+        """Register a board that was created or changed, on this or another server."""
+        self._repairer.track(board)
+
+    def drop_board(self, board: Board) -> None:
+        """Forget a board that the ledger has lost."""
+        self._repairer.drop_board(board)
+
+    async def load_all(self, boards: Iterable[Board], progress: Progress) -> None:
+        """Fill the index of this process from the ledger; `progress` gets the loaded and the total number of rows.
+
+        A shared index is already filled, or is repaired while the ledger answers reads, so this does not wait for it.
+        """
+        boards = list(boards)
+        for board in boards:
+            self._repairer.track(board)
+        if self._ledger.ranks is None:
+            await self._load_rows(boards, progress)
+        else:
+            await self._repairer.check_histories()
+        self._ready = True
+
+    async def load(self, board: Board) -> None:
+        """Build the rankings of a new or changed board, then replace the live ones.
+
+        If a build fails, reads of the ranking fail with `catching_up`, and the repairer retries until it succeeds.
+        """
+        self._repairer.track(board)
+        for period in board.periods:
+            await self.load_period(board, period)
+
+    async def load_period(self, board: Board, period: Period) -> None:
+        ranking = board.ranking(period.id)
+        try:
+            await self._repairer.build(board, ranking)
+        except LaurelsError as error:
+            self._repairer.schedule(board, ranking, (), error)
+        except Exception:
+            log.exception("load_failed", board=board.uuid)
+            await self._index.drop(ranking)
+            self._repairer.schedule(board, ranking, ())
+
+    async def apply(
+        self,
+        recorded: Iterable[Row],
+        as_of: AsOf,
+        *,
+        at_once: bool = False,
+        wanted: RanksWanted = RanksWanted.NONE,
+    ) -> dict[tuple[int, str], RankChange]:
+        """Apply recorded rows to the index and return the rank changes by (period id, user id).
+
+        Never raises, because the rows are durable: if the index fails, the result lacks their ranks, and the repairer
+        applies them as soon as possible. `as_of`: what was known of the ledger before the rows were read. `at_once`:
+        don't buffer the rows, because a score may have become worse. `wanted`: which ranks to return.
+        """
+        periods: dict[int, dict[str, Row]] = {}
+        for row in recorded:
+            rows = periods.setdefault(row.period_id, {})
+            if (held := rows.get(row.user_id)) is None or row.version > held.version:
+                rows[row.user_id] = row
+        # A period without a board has been frozen.
+        known = [
+            (board, board.ranking(period_id), rows)
+            for period_id, rows in periods.items()
+            if (board := self._repairer.board_of(period_id)) is not None
+        ]
+        following = [
+            self._follow(board, ranking, list(rows.values()), as_of, at_once=at_once, wanted=wanted)
+            for board, ranking, rows in known
+        ]
+        # Most batches are of one ranking, and need no task.
+        applied = [await following[0]] if len(following) == 1 else await asyncio.gather(*following)
+        return {
+            (ranking.period_id, user_id): rank_change
+            for (_, ranking, rows), rank_changes in zip(known, applied, strict=True)
+            if rank_changes
+            for user_id, rank_change in zip(rows, rank_changes, strict=True)
+        }
+
+    async def _follow(
+        self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf, *, at_once: bool, wanted: RanksWanted
+    ) -> list[RankChange] | None:
+        if board.flush_ms is None or at_once:
+            return await self._apply_one(board, ranking, rows, as_of, wanted)
+        self.buffers.add(board, ranking, rows, as_of)
+        return None
+
+    async def _apply_buffered(self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf) -> None:
+        try:
+            applied = await apply_in_parts(self._index, board, ranking, rows, as_of)
+            if applied.rank_changes is None:
+                self._repairer.schedule(board, ranking, rows if applied.refused else ())
+        except LaurelsError as error:
+            self._repairer.schedule(board, ranking, rows, error)
+        except Exception:
+            log.exception("index_stale", board=board.uuid, rows=len(rows))
+            # The content of the ranking is unknown after an unexpected error.
+            await self._index.drop(ranking)
+            self._repairer.schedule(board, ranking, rows)
+
+    async def _apply_one(
+        self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf, wanted: RanksWanted
+    ) -> list[RankChange] | None:
+        try:
+            applied = await self._index.apply(ranking, rows, board.rank_style, as_of, wanted)
+            if applied.refused:
+                # The repairer reads the rows again.
+                self._repairer.schedule(board, ranking, rows)
+                return None
+            if applied.rank_changes is None:
+                self._repairer.schedule(board, ranking)
+            # Ranks in a stale ranking may be wrong, because other rows may be missing.
+            return None if self._repairer.is_stale(ranking) else applied.rank_changes
+        except LaurelsError as error:
+            self._repairer.schedule(board, ranking, rows, error)
+        except Exception:
+            log.exception("index_stale", board=board.uuid, rows=len(rows))
+            # The content of the ranking is unknown after an unexpected error.
+            await self._index.drop(ranking)
+            self._repairer.schedule(board, ranking, rows)
+        return None
+
+    async def _load_rows(self, boards: list[Board], progress: Progress) -> None:
+        total = await self._ledger.count_rows()
+        done = 0
+
+        async def counted(rows: AsyncIterator[list[Row]]) -> AsyncIterator[list[Row]]:
+            nonlocal done
+            async for chunk in rows:
+                yield chunk
+                done += len(chunk)
+                progress(done, total)
+
+        progress(0, total)
+        for board in boards:
+            for period in board.periods:
+                await self._repairer.build(board, board.ranking(period.id), counted)

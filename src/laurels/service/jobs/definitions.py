@@ -1,0 +1,205 @@
+"""The jobs, and when each is due.
+
+- periods: creates the next periods ahead of time, freezes periods that are over, in order, and sweeps frozen ones;
+- webhooks: delivers the messages in the outbox;
+- publish: publishes score changes, period ends and rewards to Kafka, if there is one;
+- trim: drops rankings that belong to no period from the index;
+- retention: removes data that is past its retention time;
+- moderation: continues actions whose server died, and removes the last traces of erased users.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+
+from laurels.core.board import Board, Ranking
+from laurels.core.instants import SECOND_US
+from laurels.core.order import Order, Ties
+from laurels.core.people import GLOBAL
+from laurels.core.periods import missing_spans
+from laurels.errors import LaurelsError, Unavailable
+from laurels.ports import Clock, Index, Ledger
+from laurels.service.boards.boards import Boards
+from laurels.service.jobs.retention import Retention
+from laurels.service.jobs.runner import Job
+from laurels.service.moderation.moderation import Moderation
+from laurels.service.people.erasures import Erasures
+from laurels.service.publish.publisher import Publisher
+from laurels.service.publish.webhooks import Webhooks
+from laurels.service.seasons.freezer import SWEEP_AFTER_US, Freezer
+
+log = structlog.get_logger()
+
+MAKE_AHEAD_EVERY_S = 1.0
+EVERY_US = 3600 * SECOND_US
+# Minimum interval between queries to the ledger for work that is rarely due.
+LOOK_EVERY_US = 10 * SECOND_US
+PERIODS = "periods"
+WEBHOOKS = "webhooks"
+PUBLISH = "publish"
+MODERATION = "moderation"
+RETENTION = "retention"
+TRIM = "trim"
+
+
+class JobDefinitions:
+    def __init__(
+        self,
+        ledger: Ledger,
+        index: Index,
+        freezer: Freezer,
+        boards: Boards,
+        webhooks: Webhooks,
+        retention: Retention,
+        moderation: Moderation,
+        erasures: Erasures,
+        publisher: Publisher | None,
+        clock: Clock,
+    ) -> None:
+        self._ledger = ledger
+        self._index = index
+        self._freezer = freezer
+        self._boards = boards
+        self._webhooks = webhooks
+        self._retention = retention
+        self._moderation = moderation
+        self._erasures = erasures
+        self._publisher = publisher
+        self._looked_for_acts = 0
+        self._clock = clock
+        self._looked_for_unswept = 0
+        self._looked_for_runs = 0
+        self._last_runs: dict[str, int] = {}
+
+    @property
+    def jobs(self) -> list[Job]:
+        jobs = [
+            Job(PERIODS, self._periods_are_due, self._see_to_periods),
+            Job(WEBHOOKS, self._webhooks.has_due, self._webhooks.deliver),
+            Job(TRIM, lambda: self._is_due_hourly(TRIM), self._trim),
+            Job(MODERATION, self._moderation_is_due, self._moderate),
+            Job(RETENTION, lambda: self._is_due_hourly(RETENTION), self._retain),
+        ]
+        if self._publisher is not None:
+            jobs.append(Job(PUBLISH, self._publisher.is_due, self._publisher.publish))
+        return jobs
+
+    async def _periods_are_due(self) -> bool:
+        now = self._clock.now_us()
+        if (
+            self._freezer.is_requested
+            or self._freezer.due()
+            or any(self._lacks_periods(board) for board in self._boards.all())
+        ):
+            return True
+        if now < self._looked_for_unswept + LOOK_EVERY_US:
+            return False
+        self._looked_for_unswept = now
+        seasons = self._ledger.periods
+        return bool(await seasons.unswept(now - SWEEP_AFTER_US)) or bool(await seasons.refreezing())
+
+    async def _see_to_periods(self) -> dict[str, Any]:
+        """Create, freeze, refreeze and sweep periods.
+
+        Creates first, and at least every `MAKE_AHEAD_EVERY_S` seconds between freezes, so that new scores always find
+        their period. A board that fails does not block the others: the errors are raised together at the end.
+        """
+        await self._boards.reload()
+        failures: dict[str, str] = {}
+        made = await self._make_ahead(failures)
+        made_at = time.monotonic()
+        frozen = users = 0
+        for board, period in self._freezer.due():
+            with _noted(failures, board):
+                total = await self._freezer.freeze(board, period)
+                frozen += total is not None
+                users += total or 0
+            if time.monotonic() > made_at + MAKE_AHEAD_EVERY_S:
+                made += await self._make_ahead(failures)
+                made_at = time.monotonic()
+        refrozen = 0
+        for board, period in await self._freezer.refreezing():
+            with _noted(failures, board):
+                refrozen += await self._freezer.refreeze(board, period)
+        result = {
+            "made": made,
+            "frozen": frozen,
+            "finalRanks": users,
+            "refrozen": refrozen,
+            "swept": await self._freezer.sweep(),
+        }
+        if failures:
+            raise Unavailable("internal", "; ".join(f"{uuid}: {reason}" for uuid, reason in failures.items()))
+        return result
+
+    async def _make_ahead(self, failures: dict[str, str]) -> int:
+        made = 0
+        for board in self._boards.all():
+            if self._lacks_periods(board):
+                with _noted(failures, board):
+                    known = {period.id for period in board.periods}
+                    fresh = await self._boards.make_ahead(board)
+                    made += sum(period.id not in known for period in fresh.periods)
+        return made
+
+    def _lacks_periods(self, board: Board) -> bool:
+        try:
+            return bool(missing_spans(board, self._clock.now_us()))
+        except Exception:  # noqa: BLE001 - the job reports it
+            return True
+
+    async def _moderation_is_due(self) -> bool:
+        now = self._clock.now_us()
+        if now < self._looked_for_acts + LOOK_EVERY_US:
+            return False
+        self._looked_for_acts = now
+        return bool(await self._moderation.lost_actions()) or await self._erasures.is_unswept()
+
+    async def _moderate(self) -> dict[str, Any]:
+        return {"acts": await self._moderation.go_on(), "erased": await self._erasures.sweep()}
+
+    async def _is_due_hourly(self, name: str) -> bool:
+        now = self._clock.now_us()
+        if now >= self._looked_for_runs + LOOK_EVERY_US:
+            self._looked_for_runs = now
+            for run in await self._ledger.jobs.runs():
+                self._last_runs[run.name] = max(run.started_at, self._last_runs.get(run.name, 0))
+        last = self._last_runs.get(name)
+        if last is not None and now < last + EVERY_US:
+            return False
+        # This or another server runs the job now, so it is not due again for an hour.
+        self._last_runs[name] = now
+        return True
+
+    async def _trim(self) -> dict[str, Any]:
+        """Drop rankings of periods that were swept or lost.
+
+        An index that was restored from a backup may contain them again.
+        """
+        dropped = 0
+        async for found in self._index.periods():
+            owned = await self._ledger.periods.owned_periods(found) if found else set()
+            for period_id in {*found} - owned:
+                # Only the period id matters here; the rest of the ranking is unknown.
+                await self._index.drop(Ranking(period_id, GLOBAL, Order.DESC, Ties.EARLIEST, None))
+                dropped += 1
+        return {"dropped": dropped}
+
+    async def _retain(self) -> dict[str, Any]:
+        removed = await self._retention.prune() if self._retention.is_wanted() else {}
+        forgotten = {"messages": await self._webhooks.forget(), "changes": await self._retention.forget_changes()}
+        return removed | forgotten
+
+
+@contextlib.contextmanager
+def _noted(failures: dict[str, str], board: Board) -> Iterator[None]:
+    try:
+        yield
+    except LaurelsError as error:
+        failures[board.uuid] = error.message
+    except Exception as error:
+        log.exception("board_job_failed", board=board.uuid)
+        failures[board.uuid] = f"{type(error).__name__}: {error}"

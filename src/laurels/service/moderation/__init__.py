@@ -1,0 +1,1 @@
+"""Moderation: hide users, void and restore events."""

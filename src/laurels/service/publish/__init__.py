@@ -1,0 +1,1 @@
+"""Events for other systems: webhooks and Kafka."""

@@ -1,0 +1,1 @@
+"""The read path: queries of rankings."""

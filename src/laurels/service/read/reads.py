@@ -1,0 +1,421 @@
+"""Reads of a board: top, rank, around, ranks, distribution, history, and all scores of a user."""
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from laurels.core.board import Board, Ranking, RankStyle, ShadowViewer
+from laurels.core.limits import SLUG_PATTERN
+from laurels.core.order import encode_key
+from laurels.core.people import GLOBAL, Hidden, SegmentKind, hidden_on
+from laurels.core.windows import Period
+from laurels.errors import Invalid, NotFound, Stale, Unavailable
+from laurels.ports import Clock, Distribution, Found, InstantRanks, Ledger, Page, RankEntry, Ranks, Row, StoredEvent
+from laurels.service.boards.boards import Boards
+from laurels.service.index.updater import IndexUpdater
+from laurels.service.read.rank_source import RankSource, ReadResult
+from laurels.service.seasons.seasons import Seasons
+
+T = TypeVar("T")
+
+ATTEMPTS = 3
+# The maximum number of regions per board, for how long they are cached, and for how many periods.
+REGIONS = 300
+REGIONS_S = 10.0
+KEPT_REGIONS = 1000
+_SEGMENT_ID = re.compile(SLUG_PATTERN)
+
+# The period and the ranking that a read uses.
+Target = tuple[Period, Ranking]
+# How many targets of current periods to cache.
+KEPT_TARGETS = 10_000
+
+
+class Selection(Struct, frozen=True):
+    """The ranking of a board that a read selects. None: the board's default."""
+
+    window: str | None = None
+    period: str | None = None
+    segment: str | None = None
+    style: RankStyle | None = None
+    # The user who reads: a shadow-banned user sees themselves.
+    viewer: str | None = None
+
+
+class Friend(Struct, frozen=True):
+    """A user of a subset: the entry in the whole ranking, and the position within the subset."""
+
+    entry: RankEntry
+    position: int
+
+
+class UserScore(Struct, frozen=True):
+    """A user's score on one board in one period. `rank` None: outside the board's capacity."""
+
+    board: Board
+    period: Period
+    score: float
+    achieved_at: int
+    rank: int | None
+
+
+class Reads:
+    def __init__(
+        self, ledger: Ledger, source: RankSource, updater: IndexUpdater, boards: Boards, seasons: Seasons, clock: Clock
+    ) -> None:
+        self._ledger = ledger
+        self._source = source
+        self._updater = updater
+        self._boards = boards
+        self._seasons = seasons
+        self._clock = clock
+        # Keyed by board id, window and segment: the board, the span in which the target is current, and the target.
+        self._targets: dict[tuple[int, str | None, str | None], tuple[Board, float, float, Target]] = {}
+        # Keyed by period id: when the regions were read, and each region with its number of users.
+        self._regions: dict[int, tuple[float, list[tuple[str, int]]]] = {}
+
+    async def counts(self, boards: Sequence[Board]) -> ReadResult[list[int | None]]:
+        """Return the number of ranked users on each board, now or at its end; None if it is unknown.
+
+        Costs one query to the ledger for all ended boards, and one concurrent index read per other board.
+        """
+        self._updater.require_ready()
+        try:
+            periods = await self._seasons.currents(boards)
+        except Unavailable:
+            # The index still knows the counts of boards that have not ended.
+            now = self._clock.now_us()
+            periods = [board.current_period(board.windows[0].name, now) for board in boards]
+        counted = await asyncio.gather(*map(self._count_shown, boards, periods))
+        return ReadResult([shown.value for shown in counted], any(shown.degraded for shown in counted))
+
+    async def _count_shown(self, board: Board, period: Period | None) -> ReadResult[int | None]:
+        if period is None or period.is_final:
+            return ReadResult(None if period is None else period.total_users, False)
+        target = (period, board.ranking(period.id))
+        try:
+            shown = await self._read(board, Selection(), lambda r, ranking: r.count(ranking), "count", target)
+        except (Unavailable, NotFound):
+            return ReadResult(None, False)
+        return ReadResult(shown.value, shown.degraded)
+
+    async def top(
+        self, board: Board, selection: Selection, offset: int, limit: int, target: Target | None = None
+    ) -> ReadResult[Page]:
+        style = _style(board, selection)
+        return await self._read(
+            board,
+            selection,
+            lambda ranks, ranking: ranks.top(ranking, offset, limit, style),
+            ("top", offset, limit, style),
+            target,
+        )
+
+    async def revision(self, board: Board, selection: Selection) -> tuple[Target, Hashable | None]:
+        """Return the target and the cache key of a page of `top`; no key (None) if it must not be cached.
+
+        The page stays the same until the key changes. Read the page with the returned target, because the viewer may
+        become hidden in between.
+        """
+        target = await self._target(board, selection)
+        period, ranking = target
+        if ranking.shadow_viewer is not None:
+            return target, None
+        if period.is_final:
+            return target, "final"
+        return target, await self._source.revision(board, ranking)
+
+    async def rank(self, board: Board, selection: Selection, user_id: str) -> ReadResult[Found]:
+        style = _style(board, selection)
+
+        async def find(ranks: Ranks, ranking: Ranking) -> Found:
+            found = await ranks.find(ranking, user_id, style)
+            if found is None:
+                raise await self._not_ranked(board, ranks, ranking, user_id)
+            return found
+
+        return await self._read(board, selection, find, ("rank", user_id, style))
+
+    async def around(
+        self, board: Board, selection: Selection, user_id: str, above: int, below: int
+    ) -> ReadResult[Page]:
+        style = _style(board, selection)
+
+        async def around(ranks: Ranks, ranking: Ranking) -> Page:
+            page = await ranks.around(ranking, user_id, above, below, style)
+            if page is None:
+                raise await self._not_ranked(board, ranks, ranking, user_id)
+            return page
+
+        return await self._read(board, selection, around, ("around", user_id, above, below, style))
+
+    async def ranks(
+        self, board: Board, selection: Selection, user_ids: Sequence[str]
+    ) -> ReadResult[tuple[list[Friend], list[str]]]:
+        """Return the ranked users of a set in ranking order, and the users without a rank in the requested order."""
+        style = _style(board, selection)
+        asked = tuple(dict.fromkeys(user_ids))
+        shown = await self._read(
+            board, selection, lambda ranks, ranking: ranks.find_many(ranking, asked, style), ("ranks", asked, style)
+        )
+        # The subset has the order of the ranking, independent of the rank style.
+        ordered = sorted(
+            (entry for entry in shown.value if entry is not None),
+            key=lambda entry: encode_key(board.order, board.ties, entry.score, entry.achieved_at, entry.user_id),
+        )
+        missing = [user for user, entry in zip(asked, shown.value, strict=True) if entry is None]
+        return ReadResult((number_friends(ordered, style), missing), shown.degraded, shown.period)
+
+    async def regions(self, board: Board, window: str | None) -> tuple[Period, list[tuple[str, int]]]:
+        """Return the regions that have ranked users with their number, largest first, cached for REGIONS_S seconds."""
+        period, ranking = await self._target(board, Selection(window))
+        held = self._regions.get(period.id)
+        if held is None or time.monotonic() - held[0] > REGIONS_S:
+            if len(self._regions) >= KEPT_REGIONS:
+                self._regions.clear()
+            found = [] if period.is_final else await self._source.segments(board, ranking)
+            prefix = f"{SegmentKind.REGION}:"
+            named = sorted(segment for segment in found if segment.startswith(prefix))[:REGIONS]
+            rankings = [board.ranking(period.id, segment) for segment in named]
+            counts = await asyncio.gather(*(self._count(board, each) for each in rankings))
+            sized = sorted(zip(named, counts, strict=True), key=lambda each: (-each[1], each[0]))
+            held = self._regions[period.id] = (time.monotonic(), sized)
+        return period, held[1]
+
+    async def _count(self, board: Board, ranking: Ranking) -> int:
+        shown = await self._source.read(board, ranking, lambda ranks: ranks.count(ranking), "count")
+        return shown.value
+
+    async def distribution(self, board: Board, selection: Selection, buckets: int) -> ReadResult[Distribution]:
+        return await self._read(
+            board,
+            selection,
+            lambda ranks, ranking: ranks.distribution(ranking, buckets),
+            ("distribution", buckets),
+        )
+
+    async def is_hidden(self, board: Board, user_id: str, viewer: str | None) -> bool:
+        """Return True if `viewer` may not see a user of a board."""
+        hidden = hidden_on(board.id, await self._ledger.profiles.hides(board.pod_id, user_id))
+        return hidden is Hidden.YES or (hidden is Hidden.SHADOW and viewer != user_id)
+
+    async def history(self, board: Board, user_id: str, before_seq: int | None, limit: int) -> list[StoredEvent]:
+        events = await self._ledger.user_events(board.id, user_id, before_seq=before_seq, limit=limit)
+        if not events and before_seq is None:
+            raise NotFound("user_not_found", f"User {user_id!r} has no score on this board.", field="userId")
+        return events
+
+    async def events(self, board: Board, after_seq: int, limit: int, *, voided: bool) -> list[StoredEvent]:
+        return await self._ledger.board_events(board.id, after_seq=after_seq, limit=limit, voided=voided)
+
+    async def count_events(self, board: Board) -> int:
+        return await self._ledger.count_events(board.id)
+
+    async def scores_of_user(
+        self, boards: Iterable[Board], user_id: str, viewer: str | None = None
+    ) -> ReadResult[list[UserScore]]:
+        """Return a user's scores in the current periods of all windows of these boards.
+
+        Leaves out boards on which the user is hidden, but a shadow-banned user sees their own scores. Costs one query
+        to the ledger, and one concurrent index read per score.
+        """
+        self._updater.require_ready()
+        now = self._clock.now_us()
+        where = {
+            period.id: (board, period)
+            for board in boards
+            for window in board.window_names
+            if (period := board.current_period(window, now)) is not None
+        }
+        rows = [
+            row
+            for row in sorted(await self._ledger.rows_of_user(list(where), user_id), key=lambda row: row.period_id)
+            if row.hidden is Hidden.NO or (row.hidden is Hidden.SHADOW and viewer == user_id)
+        ]
+        found = await asyncio.gather(*(self._find_entry(where[row.period_id][0], row) for row in rows))
+        scores: list[UserScore] = []
+        for row, shown in zip(rows, found, strict=True):
+            board, period = where[row.period_id]
+            entry = shown.value
+            if entry is not None:
+                scores.append(UserScore(board, period, entry.score, entry.achieved_at, entry.rank))
+            elif row.standing is not None:
+                scores.append(UserScore(board, period, row.standing.score, row.standing.achieved_at, None))
+        return ReadResult(scores, any(shown.degraded for shown in found))
+
+    async def _find_entry(self, board: Board, row: Row) -> ReadResult[RankEntry | None]:
+        ranking, style = board.ranking(row.period_id), board.rank_style
+        if row.hidden is Hidden.SHADOW and row.standing is not None:
+            viewer = ShadowViewer(row.user_id, row.standing.score, row.standing.achieved_at)
+            ranking = replace(ranking, shadow_viewer=viewer)
+
+        async def entry(ranks: Ranks) -> RankEntry | None:
+            (found,) = await ranks.find_many(ranking, [row.user_id], style)
+            return found
+
+        return await self._source.read(board, ranking, entry, ("entry", row.user_id, style))
+
+    async def _read(
+        self,
+        board: Board,
+        selection: Selection,
+        ask: Callable[[Ranks, Ranking], Awaitable[T]],
+        question: Hashable,
+        target: Target | None = None,
+    ) -> ReadResult[T]:
+        """Read from the final ranks if the period is frozen, otherwise from the index."""
+        period, ranking = target or await self._target(board, selection)
+        try:
+            return await self._read_target(board, period, ranking, ask, question)
+        except Stale:
+            # The ledger uses timeouts, which need a task, and a call in the hot lane has none.
+            again = self._read_again(board, selection, ask, question, period)
+            return await asyncio.create_task(again, name="read again")
+
+    async def _read_target(
+        self,
+        board: Board,
+        period: Period,
+        ranking: Ranking,
+        ask: Callable[[Ranks, Ranking], Awaitable[T]],
+        question: Hashable,
+    ) -> ReadResult[T]:
+        if period.is_final:
+            return ReadResult(await ask(self._ledger.periods.finals, ranking), False, period)
+        shown = await self._source.read(board, ranking, lambda ranks: ask(ranks, ranking), question)
+        return ReadResult(shown.value, shown.degraded, period)
+
+    async def _read_again(
+        self,
+        board: Board,
+        selection: Selection,
+        ask: Callable[[Ranks, Ranking], Awaitable[T]],
+        question: Hashable,
+        period: Period,
+    ) -> ReadResult[T]:
+        """Reload a board whose period was just frozen or pruned, and read once more."""
+        for _ in range(ATTEMPTS - 1):
+            self._seasons.forget(board, period)
+            await self._boards.reload([board.id])
+            board = self._boards.by_id(board.id)
+            period, ranking = await self._target(board, selection)
+            with contextlib.suppress(Stale):
+                return await self._read_target(board, period, ranking, ask, question)
+        raise Unavailable("catching_up", "The board is being changed. Try again in a moment.")
+
+    def current_target(self, board: Board, window: str | None, segment: str | None) -> Target | None:
+        """Return the target of a read of the current period, or None if only the ledger knows it.
+
+        Raises Unavailable while the rankings are loaded, and Invalid if the board lacks the window or the segment.
+        """
+        self._updater.require_ready()
+        now = self._clock.now_us()
+        key = (board.id, window, segment)
+        held = self._targets.get(key)
+        if held is not None and held[0] is board and held[1] <= now < held[2]:
+            return held[3]
+        _need_segment(board, segment or GLOBAL)
+        shown = self._seasons.held_period(board, window, now)
+        if shown is None:
+            return None
+        period, since, until = shown
+        target = period, board.ranking(period.id, segment or GLOBAL)
+        if len(self._targets) >= KEPT_TARGETS:
+            self._targets.clear()
+        self._targets[key] = (board, since, until, target)
+        return target
+
+    def current_span(self, board: Board, window: str | None) -> tuple[float, float] | None:
+        """Return the first and the last instant (exclusive) at which `current_target` returns the same target.
+
+        None if it returns None.
+        """
+        shown = self._seasons.held_period(board, window, self._clock.now_us())
+        return None if shown is None else shown[1:]
+
+    def instant(self, ranking: Ranking) -> InstantRanks | None:
+        """Return reads of a ranking that need no await, if there are any: see RankSource."""
+        return self._source.instant(ranking)
+
+    async def _target(self, board: Board, selection: Selection) -> Target:
+        if selection.period is None and selection.viewer is None:
+            target = self.current_target(board, selection.window, selection.segment)
+            if target is not None:
+                return target
+        self._updater.require_ready()
+        segment = selection.segment or GLOBAL
+        _need_segment(board, segment)
+        period = await self._seasons.period(board, selection.window, selection.period)
+        if period.is_pruned:
+            raise NotFound(
+                "period_pruned",
+                f"The final ranks of {period.name!r} were deleted after {board.keep_periods_days} days.",
+                field="period",
+            )
+        ranking = board.ranking(period.id, segment)
+        if selection.viewer is not None and not period.is_final:
+            ranking = replace(ranking, shadow_viewer=await self._shadow_viewer(ranking, selection.viewer))
+        return period, ranking
+
+    async def _shadow_viewer(self, ranking: Ranking, viewer: str) -> ShadowViewer | None:
+        """Return the viewer if they are shadow-banned and have a score in this ranking, otherwise None.
+
+        While the ledger is unreachable, returns None: the viewer sees what all other users see.
+        """
+        try:
+            rows = await self._ledger.rows_of_user([ranking.period_id], viewer)
+        except Unavailable:
+            return None
+        for row in rows:
+            if row.hidden is Hidden.SHADOW and row.standing and ranking.segment in {GLOBAL, *row.segments}:
+                return ShadowViewer(viewer, row.standing.score, row.standing.achieved_at)
+        return None
+
+    async def _not_ranked(self, board: Board, ranks: Ranks, ranking: Ranking, user_id: str) -> NotFound:
+        flush_ms = board.flush_ms
+        if ranking.capacity is not None and await ranks.find(
+            replace(ranking, capacity=None), user_id, RankStyle.ORDINAL
+        ):
+            return NotFound(
+                "user_not_ranked",
+                f"User {user_id!r} has a score but no rank: the board ranks only the best {ranking.capacity}"
+                + ("." if flush_ms is None else f"; a new score is ranked within {flush_ms} ms."),
+                field="userId",
+            )
+        where = "this period" if ranking.segment == GLOBAL else f"{ranking.segment} in this period"
+        return NotFound("user_not_found", f"User {user_id!r} has no score in {where}.", field="userId")
+
+
+def _need_segment(board: Board, segment: str) -> None:
+    kind, _, name = segment.partition(":")
+    if kind in board.segments and (segment == GLOBAL if kind == GLOBAL else _SEGMENT_ID.match(name)):
+        return
+    shown = [each if each == GLOBAL else f"{each}:ID" for each in board.segments]
+    raise Invalid(
+        "segment_not_available",
+        f"This board has the segments {', '.join(shown)}. An ID consists of letters, digits, '.', '_' and '-'.",
+        field="segment",
+        rule=f"one of {', '.join(shown)}",
+    )
+
+
+def number_friends(entries: Sequence[RankEntry], style: RankStyle) -> list[Friend]:
+    """Return the entries with their positions within the subset, numbered in the same style as the ranks."""
+    friends: list[Friend] = []
+    position = 0
+    for number, entry in enumerate(entries, 1):
+        tied = bool(friends) and friends[-1].entry.score == entry.score
+        if style is RankStyle.ORDINAL or not tied:
+            position = position + 1 if style is RankStyle.DENSE else number
+        friends.append(Friend(entry, position))
+    return friends
+
+
+def _style(board: Board, selection: Selection) -> RankStyle:
+    return selection.style or board.rank_style

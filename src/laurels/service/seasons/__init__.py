@@ -1,0 +1,1 @@
+"""The life cycle of a board's periods, from open to frozen."""

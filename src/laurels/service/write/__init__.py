@@ -1,0 +1,1 @@
+"""The write path: from a submission to the ledger."""

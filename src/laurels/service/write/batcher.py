@@ -1,0 +1,325 @@
+"""Group commit: events that arrive while a transaction is running share the next one, so no timer is needed.
+
+The batcher answers a sender only after its events are durable and the index is updated (buffered boards: only durable).
+The queue is bounded in total and per pod, so that one busy game can't block the others.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice, repeat
+
+import structlog
+from msgspec import Struct
+
+from laurels.errors import LaurelsError, TooMany, Unavailable
+from laurels.metrics import BATCHES, EVENTS
+from laurels.ports import AsOf, Event, RankChange, RanksWanted, RecordedEvent, RecordOutcome
+from laurels.service.index.updater import IndexUpdater
+from laurels.service.write.recorder import Recorder, Recording
+from laurels.service.write.spooler import Spooler
+from laurels.settings import WriteSettings
+
+log = structlog.get_logger()
+
+# Start a second transaction next to a running one only if this many events wait: otherwise they share the next one.
+ADDITIONAL_EVENTS = 100
+# The number of senders to answer per tick of the event loop.
+ANSWERS_PER_TICK = 16
+
+
+class WriteResult(Struct, frozen=True):
+    """The result of one event, and the rank changes of its user by period id.
+
+    `rank_changes` lacks a period if its ranking is stale or buffered.
+    """
+
+    event: Event
+    record: RecordedEvent
+    rank_changes: dict[int, RankChange]
+
+
+# Called once with the result of each event of a write, in order.
+Done = Callable[[Sequence[WriteResult | LaurelsError]], None]
+
+
+class _Piece(Struct):
+    events: Sequence[Event]
+    may_spool: bool
+    wanted: RanksWanted
+    # The time of the event loop by which it must be answered.
+    due: float
+    # The piece of the same call before this one: the events of a call are recorded in order.
+    previous: "_Piece | None"
+    # None after the answer, including the answer that the write timed out.
+    done: Done | None
+    is_recorded: bool = False
+
+    @property
+    def may_start(self) -> bool:
+        return self.previous is None or self.previous.is_recorded
+
+    def answer(self, answers: Sequence[WriteResult | LaurelsError]) -> None:
+        done, self.done = self.done, None
+        if done is not None:
+            try:
+                done(answers)
+            except Exception:
+                # The other senders of the batch must get their answers.
+                log.exception("write_not_answered", events=len(self.events))
+
+
+class Batcher:
+    def __init__(
+        self,
+        recorder: Recorder,
+        updater: IndexUpdater,
+        spooler: Spooler | None,
+        settings: WriteSettings,
+    ) -> None:
+        self._recorder = recorder
+        self._updater = updater
+        self._spooler = spooler
+        self._max_batch = settings.max_batch
+        self._max_pending = settings.max_pending
+        self._timeout_s = settings.write_timeout_ms / 1000
+        self._queue: deque[_Piece] = deque()
+        # All unanswered pieces, oldest first; answered ones are removed later. And the timer of the oldest one.
+        self._unanswered: deque[_Piece] = deque()
+        self._expiry: asyncio.TimerHandle | None = None
+        # The number of events that are not answered yet, by pod and in total.
+        self._pending: Counter[str] = Counter()
+        self._waiting = 0
+        # The number of batches that are being recorded, and all batches that are being recorded or ranked.
+        self._recording = 0
+        self._batches: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._worker: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._worker = asyncio.create_task(self._run(), name="batcher")
+
+    async def close(self) -> None:
+        """Reject new writes and finish the queued ones."""
+        self._closing = True
+        self._wake.set()
+        if self._worker is not None:
+            await self._worker
+        if self._expiry is not None:
+            self._expiry.cancel()
+
+    async def write(
+        self, events: Sequence[Event], *, may_spool: bool = True, wanted: RanksWanted = RanksWanted.BOTH
+    ) -> list[WriteResult | LaurelsError]:
+        """Record events of one pod and return one result per event, in order.
+
+        The results have at least the `wanted` ranks.
+
+        Raises only before anything is stored. Events that don't fit into one batch are recorded in several
+        transactions, and each of them can fail or time out alone.
+        """
+        self._admit(events)
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[Sequence[WriteResult | LaurelsError]]] = []
+        piece: _Piece | None = None
+        for start in range(0, len(events), self._max_batch):
+            futures.append(loop.create_future())
+            done = partial(_resolve, futures[-1])
+            piece = self._enqueue(events[start : start + self._max_batch], may_spool, wanted, piece, done)
+        return [answer for future in futures for answer in await future]
+
+    def send(self, event: Event, done: Done) -> None:
+        """Record one event like `write`, and call `done` with its result later, from the event loop."""
+        self._admit((event,))
+        self._enqueue((event,), True, RanksWanted.BOTH, None, done)
+
+    def _enqueue(
+        self, events: Sequence[Event], may_spool: bool, wanted: RanksWanted, previous: _Piece | None, done: Done
+    ) -> _Piece:
+        loop = asyncio.get_running_loop()
+        piece = _Piece(events, may_spool, wanted, loop.time() + self._timeout_s, previous, done)
+        self._queue.append(piece)
+        self._unanswered.append(piece)
+        if self._expiry is None:
+            self._expiry = loop.call_at(piece.due, self._expire)
+        self._wake.set()
+        return piece
+
+    def _expire(self) -> None:
+        """Answer the writes that timed out. One timer is enough, because writes time out in order of arrival."""
+        loop = asyncio.get_running_loop()
+        self._expiry = None
+        while self._unanswered:
+            piece = self._unanswered[0]
+            if piece.done is not None:
+                if piece.due > loop.time():
+                    self._expiry = loop.call_at(piece.due, self._expire)
+                    return
+                error = _may_be_stored(piece, f"The write took longer than {self._timeout_s:g} s.")
+                piece.answer([error] * len(piece.events))
+            self._unanswered.popleft()
+
+    def _admit(self, events: Sequence[Event]) -> None:
+        if self._closing:
+            raise Unavailable("stopping", "The server is shutting down. Try again in a moment.")
+        pod_id = events[0].board.pod_id
+        waiting = self._waiting
+        if waiting + len(events) > self._max_pending and waiting:
+            raise Unavailable("overloaded", f"{waiting} writes are waiting. Try again in a moment.")
+        own = self._pending[pod_id]
+        if own + len(events) > self._max_pending // 2 and own:
+            raise TooMany("too_many_pending", f"This pod has {own} writes waiting. Try again in a moment.")
+        self._pending[pod_id] = own + len(events)
+        self._waiting += len(events)
+
+    async def _run(self) -> None:
+        """Start a batch whenever the ledger can record one. A batch is ranked while the next one is recorded."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue and self._may_record():
+                self._recording += 1
+                task = asyncio.create_task(self._process(self._take()), name="write a batch")
+                self._batches.add(task)
+                task.add_done_callback(self._batches.discard)
+            if self._closing and not self._queue:
+                await asyncio.gather(*self._batches)
+                return
+
+    def _may_record(self) -> bool:
+        """Return True if no transaction is running, or if the ledger can run one more and enough events wait."""
+        if self._recording == 0:
+            return True
+        if not self._queue[0].may_start:
+            return False
+        waiting = sum(len(piece.events) for piece in islice(self._queue, ADDITIONAL_EVENTS))
+        return self._recording < self._recorder.at_once and waiting >= ADDITIONAL_EVENTS
+
+    async def _process(self, pieces: list[_Piece]) -> None:
+        events = [event for piece in pieces for event in piece.events]
+        try:
+            recorded = await self._record(events, may_spool=pieces[0].may_spool)
+        finally:
+            for piece in pieces:
+                piece.is_recorded = True
+                piece.previous = None
+            self._recording -= 1
+            self._wake.set()
+        await self._finish(pieces, events, recorded)
+
+    def _take(self) -> list[_Piece]:
+        pieces = [self._queue.popleft()]
+        size = len(pieces[0].events)
+        while (
+            self._queue
+            and size + len(self._queue[0].events) <= self._max_batch
+            and self._queue[0].may_spool is pieces[0].may_spool
+        ):
+            pieces.append(self._queue.popleft())
+            size += len(pieces[-1].events)
+        return pieces
+
+    async def _record(self, events: list[Event], *, may_spool: bool) -> Recording | LaurelsError:
+        try:
+            try:
+                recording = await self._recorder.record(events)
+            except Unavailable as error:
+                if self._spooler is None or not may_spool or error.code not in {"ledger_unavailable", "overloaded"}:
+                    return error
+                recording = await self._spool(self._spooler, events, error)
+        except LaurelsError as error:
+            return error
+        except Exception:
+            # An internal error must not stop the worker: it fails this batch only.
+            log.exception("record_failed", events=len(events))
+            return Unavailable(
+                "internal", "The write failed and nothing was stored. See the server's log for the reason."
+            )
+        outcomes = Counter(record.outcome for record in recording.results if isinstance(record, RecordedEvent))
+        BATCHES.inc(bool(outcomes) and RecordOutcome.SPOOLED not in outcomes)
+        for outcome, count in outcomes.items():
+            EVENTS.labels(outcome.value).inc(count)
+        return recording
+
+    async def _spool(self, spooler: Spooler, events: list[Event], error: Unavailable) -> Recording:
+        """Append events to the spool.
+
+        Refused events get `error` as their result: without the ledger, it is unknown whether they repeat a stored one.
+        """
+        kept = [event for event in events if event.refused is None]
+        if kept:
+            await spooler.keep(kept)
+        return Recording(
+            events,
+            [RecordedEvent(RecordOutcome.SPOOLED) if event.refused is None else error for event in events],
+            AsOf(),
+        )
+
+    async def _finish(self, pieces: list[_Piece], events: list[Event], recorded: Recording | LaurelsError) -> None:
+        """Rank a recorded batch and answer its senders."""
+        answers: Iterator[WriteResult | LaurelsError]
+        try:
+            wanted = max(piece.wanted for piece in pieces)
+            answers = (
+                repeat(recorded) if isinstance(recorded, LaurelsError) else iter(await self._rank(recorded, wanted))
+            )
+        except Exception:
+            # As in `_record`, but the events are already stored.
+            log.exception("rank_failed", events=len(events))
+            failure = Unavailable(
+                "internal", "The score was stored, but its rank is unknown. See the server's log for the reason."
+            )
+            failure.outcome_unknown = True
+            answers = repeat(failure)
+        self._waiting -= len(events)
+        for piece in pieces:
+            self._pending[piece.events[0].board.pod_id] -= len(piece.events)
+        for number, piece in enumerate(pieces, 1):
+            if isinstance(recorded, Unavailable) and recorded.outcome_unknown:
+                piece.answer([_may_be_stored(piece, "The connection to the ledger was lost.")] * len(piece.events))
+            else:
+                piece.answer(list(islice(answers, len(piece.events))))
+            if number % ANSWERS_PER_TICK == 0:
+                # Send responses and read requests, so that the next transaction starts before all are answered.
+                await asyncio.sleep(0)
+        # Remove answered pieces here, too, because the timer runs rarely.
+        while self._unanswered and self._unanswered[0].done is None:
+            self._unanswered.popleft()
+
+    async def _rank(self, recording: Recording, wanted: RanksWanted) -> list[WriteResult | LaurelsError]:
+        rows = [row for record in recording.results if isinstance(record, RecordedEvent) for row in record.rows]
+        rank_changes = await self._updater.apply(rows, recording.as_of, wanted=wanted)
+        return [
+            record
+            if isinstance(record, LaurelsError)
+            else WriteResult(
+                event,
+                record,
+                {
+                    change.row.period_id: rank_change
+                    for change in record.changes
+                    if (rank_change := rank_changes.get((change.row.period_id, event.user_id))) is not None
+                },
+            )
+            # The recorded events, not the submitted ones: the recorder may have reloaded their boards.
+            for event, record in zip(recording.events, recording.results, strict=True)
+        ]
+
+
+def _resolve(
+    future: "asyncio.Future[Sequence[WriteResult | LaurelsError]]", answers: Sequence[WriteResult | LaurelsError]
+) -> None:
+    # The sender may have been cancelled.
+    if not future.done():
+        future.set_result(answers)
+
+
+def _may_be_stored(piece: _Piece, why: str) -> Unavailable:
+    ids = ", ".join(event.event_id for event in piece.events[:3])
+    more = ", …" if len(piece.events) > 3 else ""
+    told = f"{why} It may still be stored: retry it with the same eventId ({ids}{more})."
+    error = Unavailable("write_timeout", told)
+    error.outcome_unknown = True
+    return error

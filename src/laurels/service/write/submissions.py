@@ -1,0 +1,278 @@
+"""Score submissions: check, timestamp, record and rank. HTTP, Kafka and the command line all use this path."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from laurels.core.board import Board, Status
+from laurels.core.checks import canonical_metadata, exact_score, why_closed, why_refused
+from laurels.core.ids import new_event_id
+from laurels.core.instants import to_datetime
+from laurels.core.people import Hidden
+from laurels.core.scores import RankState, Standing
+from laurels.core.windows import Period
+from laurels.errors import Conflict, LaurelsError
+from laurels.ports import (
+    Clock,
+    Event,
+    Ledger,
+    ModerationAction,
+    RankChange,
+    RanksWanted,
+    RecordOutcome,
+    RowChange,
+    StoredAction,
+)
+from laurels.service.boards.access import Caller
+from laurels.service.index.updater import IndexUpdater
+from laurels.service.write.batcher import Batcher, WriteResult
+
+
+class Submission(Struct, frozen=True):
+    """A score as it was sent.
+
+    `at` None: the server's current time. `event_id` None: Laurels generates one. `stamped`: an exported event whose
+    time came from a server's clock.
+    """
+
+    user_id: str
+    score: int | float
+    at: int | None = None
+    event_id: str | None = None
+    metadata: dict[str, Any] | None = None
+    stamped: bool = False
+    region: str | None = None
+
+
+class PeriodResult(Struct, frozen=True):
+    """A user's result in one period after the event was recorded."""
+
+    period: Period
+    score: float | None
+    previous_score: float | None
+    rank: int | None
+    previous_rank: int | None
+    rank_state: RankState
+
+
+class Accepted(Struct, frozen=True):
+    """The result of an event.
+
+    `counted`: the periods in which it counts, in the order of the board's windows. `late`: the windows that did not
+    take it. `score`, `previous_score`, `rank` and `previous_rank` are those of the first period in `counted`.
+    """
+
+    outcome: RecordOutcome
+    event_id: str
+    user_id: str
+    counted: tuple[PeriodResult, ...]
+    late: tuple[str, ...]
+    rank_state: RankState
+    updated_at: int
+
+    @property
+    def score(self) -> float | None:
+        return self.counted[0].score if self.counted else None
+
+    @property
+    def previous_score(self) -> float | None:
+        return self.counted[0].previous_score if self.counted else None
+
+    @property
+    def rank(self) -> int | None:
+        return self.counted[0].rank if self.counted else None
+
+    @property
+    def previous_rank(self) -> int | None:
+        return self.counted[0].previous_rank if self.counted else None
+
+
+class Submissions:
+    def __init__(self, ledger: Ledger, updater: IndexUpdater, batcher: Batcher, clock: Clock) -> None:
+        self._ledger = ledger
+        self._updater = updater
+        self._batcher = batcher
+        self._clock = clock
+
+    async def submit(self, board: Board, submission: Submission) -> Accepted:
+        future: asyncio.Future[Accepted | LaurelsError] = asyncio.get_running_loop().create_future()
+        self.send(board, submission, lambda answer: None if future.done() else future.set_result(answer))
+        answer = await future
+        if isinstance(answer, LaurelsError):
+            raise answer
+        return answer
+
+    def send(self, board: Board, submission: Submission, done: Callable[[Accepted | LaurelsError], None]) -> None:
+        """Submit a score, and call `done` with its result later, from the event loop.
+
+        Raises the error, and records nothing, if the board does not accept the score.
+        """
+        self._updater.require_ready()
+        now = self._clock.now_us()
+        event = _check(board, submission, now, why_closed(board, now))
+        if submission.event_id is None and event.refused is not None:
+            raise event.refused
+        self._batcher.send(event, lambda results: done(_answer(event, results[0])))
+
+    def check(self, board: Board, submission: Submission) -> None:
+        """Raise the error that a submission would get, as far as it is known without the ledger."""
+        refused = _check(board, submission, self._clock.now_us()).refused
+        if refused is not None:
+            raise refused
+
+    async def submit_many(
+        self,
+        board: Board,
+        submissions: Sequence[Submission | LaurelsError],
+        *,
+        may_spool: bool = True,
+        wanted: RanksWanted = RanksWanted.AFTER,
+    ) -> list[Accepted | LaurelsError]:
+        """Submit several scores and return one result each, in order.
+
+        A submission that is already an error is returned as it is. `may_spool`: the events may be spooled to the local
+        disk while the ledger is unreachable, if this server has a spool. `wanted`: which ranks the results need. Raises
+        the error of a closed board if no submission repeats a stored event.
+        """
+        self._updater.require_ready()
+        now = self._clock.now_us()
+        closed = why_closed(board, now)
+        if closed is not None and not any(isinstance(each, Submission) and each.event_id for each in submissions):
+            raise closed
+        answers: list[Accepted | LaurelsError | None] = []
+        events: list[Event] = []
+        for submission in submissions:
+            if isinstance(submission, LaurelsError):
+                answers.append(submission)
+                continue
+            try:
+                event = _check(board, submission, now, closed)
+            except LaurelsError as error:
+                answers.append(error)
+                continue
+            if submission.event_id is None and isinstance(event.refused, LaurelsError):
+                answers.append(event.refused)
+            else:
+                # The ledger gets refused events, too, because they may repeat a stored one.
+                events.append(event)
+                answers.append(None)
+        written = iter(await self._batcher.write(events, may_spool=may_spool, wanted=wanted) if events else ())
+        checked = iter(events)
+        given = [_answer(next(checked), next(written)) if each is None else each for each in answers]
+        if closed is not None and all(
+            answer is closed or each is not None for answer, each in zip(given, answers, strict=True)
+        ):
+            raise closed
+        return given
+
+    async def remove_user(
+        self, caller: Caller, board: Board, user_id: str, idempotency_key: str | None, reason: str | None = None
+    ) -> StoredAction:
+        """Remove a user from a board: the scores so far no longer count, and later ones start over.
+
+        Idempotent if `idempotency_key` is given. Raises Conflict if the board is archived, and NotFound if the user has
+        nothing to remove.
+        """
+        self._updater.require_ready()
+        now = self._clock.now_us()
+        if board.status_at(now) is Status.ARCHIVED:
+            raise Conflict("board_archived", "An archived board can't be changed.")
+        token = idempotency_key if idempotency_key is not None else new_event_id(now)
+        act = ModerationAction(f"remove/{token}/{user_id}", "remove", caller.key_id, now, reason)
+        as_of = self._ledger.as_of
+        await self._updater.apply(await self._ledger.remove_user(board, user_id, act), as_of, at_once=True)
+        # The ledger has already stored the action, so this only returns it.
+        return await self._ledger.profiles.begin_action(board.pod_id, board.id, user_id, act)
+
+
+def _check(board: Board, submission: Submission, now: int, closed: LaurelsError | None = None) -> Event:
+    """Build an event from a submission.
+
+    Raises if no board could take it. If this board does not take it now, the event's `refused` holds the reason.
+    """
+    score = exact_score(submission.score)
+    return Event(
+        board=board,
+        event_id=submission.event_id or new_event_id(now),
+        user_id=submission.user_id,
+        score=score,
+        at=now if submission.at is None else submission.at,
+        stamped=submission.at is None or submission.stamped,
+        received_at=now,
+        metadata=canonical_metadata(submission.metadata),
+        region=submission.region,
+        refused=closed or why_closed(board, now) or why_refused(board, score, submission.at, now),
+    )
+
+
+def _answer(event: Event, written: WriteResult | LaurelsError) -> Accepted | LaurelsError:
+    if isinstance(written, LaurelsError):
+        return written
+    if written.record.outcome is RecordOutcome.CONFLICT:
+        return Conflict(
+            "event_conflict",
+            f"The eventId {event.event_id!r} (or Idempotency-Key) was already used with a different payload. "
+            "The first event stays. Use a new eventId for a new score.",
+            field="eventId",
+        )
+    # Use the board as recorded: periods may have been closed since the event was checked.
+    event = written.event
+    board = event.board
+    if written.record.outcome is RecordOutcome.LATE:
+        return Conflict(
+            "period_closed",
+            f"Board {board.uuid!r} no longer accepts scores of {to_datetime(event.at).isoformat()}: all periods of "
+            f"that time are closed. Late scores are accepted up to {board.grace_s} s after a reset.",
+            field="timestamp",
+        )
+    if written.record.outcome is RecordOutcome.ERASED:
+        return Conflict(
+            "user_erased", "This user was erased. Scores from before the erasure are not accepted.", field="userId"
+        )
+    spooled = written.record.outcome is RecordOutcome.SPOOLED
+    taken = {period.window: period for period in board.periods_at(event.at)}
+    changes = {change.row.period_id: change for change in written.record.changes}
+    counted: list[PeriodResult] = []
+    late: list[str] = []
+    for window in board.windows:
+        period = taken.get(window.name)
+        if period is None:
+            late.append(window.name)
+        elif (change := changes.get(period.id)) is not None:
+            counted.append(_counted(board, period, change, written.rank_changes.get(period.id)))
+    state = RankState.SPOOLED if spooled else counted[0].rank_state if counted else RankState.PERIOD_OVER
+    return Accepted(
+        written.record.outcome,
+        event.event_id,
+        event.user_id,
+        tuple(counted),
+        () if spooled else tuple(late),
+        state,
+        event.received_at,
+    )
+
+
+def _counted(board: Board, period: Period, change: RowChange, rank_change: RankChange | None) -> PeriodResult:
+    standing = change.row.standing
+    before = change.before.standing if change.before else None
+    state = RankState.HIDDEN if change.row.hidden is not Hidden.NO else _rank_state(standing, rank_change)
+    if state is RankState.CATCHING_UP and board.flush_ms is not None:
+        state = RankState.BUFFERED
+    return PeriodResult(
+        period=period,
+        score=standing.score if standing else None,
+        previous_score=before.score if before else None,
+        rank=rank_change.after if rank_change else None,
+        previous_rank=rank_change.before if rank_change else None,
+        rank_state=state,
+    )
+
+
+def _rank_state(standing: Standing | None, rank_change: RankChange | None) -> RankState:
+    if standing is None:
+        return RankState.REMOVED
+    if rank_change is None:
+        return RankState.CATCHING_UP
+    return RankState.RANKED if rank_change.after is not None else RankState.OUTSIDE_CAPACITY
