@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -360,6 +360,39 @@ def test_command_succeeds_when_all_idle_connections_to_a_cluster_node_are_lost(f
 
     with RedisClusterServers(folder / "cluster") as cluster:
         asyncio.run(run(cluster))
+
+
+@pytest.mark.parametrize(("kind", "outages"), [("cluster", 1), ("redis", 3)])
+def test_lost_claims_and_drops_are_an_outage_of_a_single_redis_only(
+    monkeypatch: pytest.MonkeyPatch, kind: str, outages: int
+) -> None:
+    """In a cluster each key fails separately, so no ranking lacks rows because a claim failed."""
+
+    async def run() -> None:
+        index = use(shared_cluster().url if kind == "cluster" else shared_redis().url)
+        await index.open(f"claims-{time.time_ns()}")
+        gone, other = (Ranking(period, "global", Order.DESC, Ties.EARLIEST, None) for period in (1, 2))
+
+        async def lose(call: Callable[[], Awaitable[object]]) -> None:
+            with monkeypatch.context() as patched:
+                patched.setattr(RedisConnection, "send_pipeline", lose_connection)
+                with pytest.raises(Unavailable):
+                    await call()
+            await until_taken(call)
+
+        for each in (gone, other):
+            await index.load(each, chunks([Row(each.period_id, "u", Standing(1.0, 0), 1)]), Position(at="1"))
+        await lose(lambda: index.claim("repair", 0.01))
+        await lose(lambda: index.drop(gone))
+        await lose(lambda: index.count(other))
+        assert index.outages == outages
+        await index.close()
+
+    asyncio.run(run())
+
+
+async def lose_connection(_connection: RedisConnection, _commands: object, _verb: str) -> list[Any]:
+    raise redis.ConnectionError("lost")
 
 
 def test_hundreds_of_cluster_rankings_are_read_concurrently() -> None:

@@ -50,10 +50,10 @@ def test_invalid_record_becomes_a_dead_letter_with_its_reason(arena: Arena) -> N
             await until(lambda: has(laurels, board, {"ann": 1.0}), "the valid record")
 
             async def all_dead() -> bool:
-                return len(dead(arena, "pod-1")) == len(bad) and len(dead(arena, "nobody")) == 1
+                return len(await dead(arena, "pod-1")) == len(bad) and len(await dead(arena, "nobody")) == 1
 
             await until(all_dead, "the dead letters")
-            found = {each["value"]: each for each in dead(arena, "pod-1")}
+            found = {each["value"]: each for each in await dead(arena, "pod-1")}
             for value, code, field in bad:
                 letter = found[value]
                 assert (letter["code"], letter.get("field", "")) == (code, field), letter
@@ -63,7 +63,7 @@ def test_invalid_record_becomes_a_dead_letter_with_its_reason(arena: Arena) -> N
                 assert letter["reason"]
                 assert letter["trace"] == "t-1"
             assert found[bad[6][0]]["schema-version"] == "1.0"
-            assert dead(arena, "nobody")[0]["code"] == "pod_not_found"
+            assert (await dead(arena, "nobody"))[0]["code"] == "pod_not_found"
 
     asyncio.run(run())
 
@@ -79,7 +79,7 @@ def test_replay_after_a_schema_fix_counts_each_record_once(arena: Arena) -> None
             arena.game.write(arena.topic("pod-1"), [event_of("pod-1", f"u{n % 3}", 2, board.uuid) for n in range(30)])
 
             async def all_dead() -> bool:
-                return len(dead(arena, "pod-1")) == 30
+                return len(await dead(arena, "pod-1")) == 30
 
             await until(all_dead, "the dead letters")
             letters, more = await laurels.dead_letters.page(pod_id, None, 500)
@@ -110,7 +110,7 @@ def test_dead_letters_are_returned_in_pages(embedded: Arena) -> None:
             embedded.game.write(embedded.topic("pod-1"), [f"bad {n}".encode() for n in range(57)])
 
             async def all_dead() -> bool:
-                return len(dead(embedded, "pod-1")) == 57
+                return len(await dead(embedded, "pod-1")) == 57
 
             await until(all_dead, "the dead letters")
             seen: list[bytes | None] = []
@@ -163,11 +163,11 @@ def test_no_offset_is_committed_while_dead_letters_cannot_be_written(embedded: A
             board = laurels.boards.to_read(ADMIN, board.uuid)
 
             async def buried() -> bool:
-                return bool(dead(embedded, "pod-1"))
+                return bool(await dead(embedded, "pod-1"))
 
             await until(buried, "the dead letter")
             assert await totals(laurels, board) == {"ann": 1.0}
-            (letter,) = dead(embedded, "pod-1")
+            (letter,) = await dead(embedded, "pod-1")
             assert (letter["value"], letter["offset"]) == (b"bad", "0")
 
     asyncio.run(run())
@@ -227,7 +227,7 @@ def test_dead_letter_of_an_oversized_record_omits_its_value(embedded: Arena) -> 
             embedded.game.write(embedded.topic("pod-1"), [b"x" * 2000, b"small"])
 
             async def both() -> bool:
-                return len(dead(embedded, "pod-1")) == 2
+                return len(await dead(embedded, "pod-1")) == 2
 
             await until(both, "the dead letters")
             letters, _ = await laurels.dead_letters.page(pod_id, None, 10)
@@ -260,18 +260,18 @@ def test_written_dead_letters_are_not_written_again(embedded: Arena) -> None:
                 embedded.game.write(embedded.topic(shape), [b"bad"] * 20)
             await until(partial(_stopped), "the stop")
             await asyncio.sleep(1)
-            assert len(dead(embedded, "pod-1")) <= 20
+            assert len(await dead(embedded, "pod-1")) <= 20
             broker.closed = False
 
             async def complete() -> bool:
-                return [len(dead(embedded, shape)) for shape in ("pod-1", "pod-2")] == [20, 20]
+                return [len(await dead(embedded, shape)) for shape in ("pod-1", "pod-2")] == [20, 20]
 
             await until(complete, "the dead letters")
             embedded.game.remove_topic(embedded.topics.dead_letters(embedded.pods["pod-1"]))
             embedded.game.write(embedded.topic("pod-1"), [b"bad"] * 3)
 
             async def made_again() -> bool:
-                return len(dead(embedded, "pod-1")) == 3
+                return len(await dead(embedded, "pod-1")) == 3
 
             await until(made_again, "the topic")
 

@@ -86,10 +86,10 @@ def test_records_of_two_schema_versions_are_counted_side_by_side(arena: Arena) -
             arena.game.write(arena.topic("pod-1"), [old[0]])
 
             async def is_dead() -> bool:
-                return [each["code"] for each in dead(arena, "pod-1")] == ["schema_mismatch"]
+                return [each["code"] for each in await dead(arena, "pod-1")] == ["schema_mismatch"]
 
             await until(is_dead, "the dead letter")
-            assert dead(arena, "pod-1")[0]["field"] == "v"
+            assert (await dead(arena, "pod-1"))[0]["field"] == "v"
 
     asyncio.run(run())
 
@@ -108,7 +108,7 @@ def test_schema_change_on_one_server_reaches_the_consumer(tmp_path: Path) -> Non
             await other.schemas.put(pod_id, "1.1", TERMS["pod-1"], SchemaState.ACTIVE)
             arena.game.write(arena.topic("pod-1"), [event_of("pod-1", "ann", 1, board.uuid)])
             await until(lambda: has(consumer, board, {"ann": 1.0}), "the score")
-            assert dead(arena, "pod-1") == []
+            assert await dead(arena, "pod-1") == []
 
     asyncio.run(run())
 
@@ -169,7 +169,7 @@ def test_every_record_is_either_counted_or_a_dead_letter(arena: Arena) -> None:
                 return all(end in {where, 0} for where, end in ends.values())
 
             await until(all_ended, "the end of every partition")
-            buried = Counter(each["value"] for each in dead(arena, "pod-1"))
+            buried = Counter(each["value"] for each in await dead(arena, "pod-1"))
             written = Counter(records)
             assert buried <= written
             counted = await laurels.ledger.count_events(board.id)
@@ -200,7 +200,7 @@ def test_record_that_causes_an_internal_error_does_not_block_others(
             await until(lambda: has(laurels, board, {"ann": 2.0, "bob": 1.0}), "the other events")
 
             async def buried() -> bool:
-                return [each["code"] for each in dead(embedded, "pod-1")] == ["internal"] * 2
+                return [each["code"] for each in await dead(embedded, "pod-1")] == ["internal"] * 2
 
             await until(buried, "the dead letters")
 
@@ -232,7 +232,7 @@ def test_no_record_is_lost_while_the_ledger_is_unavailable(embedded: Arena, monk
             assert await totals(laurels, board) == {}
             away = False
             await until(lambda: has(laurels, board, {"ann": 100.0}), "all events")
-            assert dead(embedded, "pod-1") == []
+            assert await dead(embedded, "pod-1") == []
 
     asyncio.run(run())
 
@@ -258,7 +258,7 @@ def test_extreme_records_do_not_stop_consumption(embedded: Arena) -> None:
             await until(lambda: has(laurels, board, {"ann": 2.0}), "the valid records")
 
             async def buried() -> bool:
-                return len(dead(embedded, "pod-1")) == 3
+                return len(await dead(embedded, "pod-1")) == 3
 
             await until(buried, "the dead letters")
             letters, _ = await laurels.dead_letters.page(embedded.pods["pod-1"], None, 10)
@@ -331,7 +331,7 @@ def test_dead_letters_that_fit_individually_keep_their_values(embedded: Arena) -
             await until(lambda: has(laurels, board, {"ann": 1.0}), "the valid record")
 
             async def buried() -> bool:
-                return len(dead(embedded, "pod-1")) >= 20
+                return len(await dead(embedded, "pod-1")) >= 20
 
             await until(buried, "the dead letters")
             letters, _ = await laurels.dead_letters.page(pod_id, None, 100)

@@ -21,11 +21,10 @@ from support.services import Stage
 DAY = 86_400 * SECOND_US
 
 
-def told(arena: Arena, topic: str) -> list[tuple[str, dict[str, Any]]]:
+async def told(arena: Arena, topic: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the keys and bodies of a topic's messages, sorted by id."""
-    found = [
-        ((message.key() or b"").decode(), json.loads(message.value() or b"")) for message in arena.game.read(topic)
-    ]
+    messages = await asyncio.to_thread(arena.game.read, topic)
+    found = [((message.key() or b"").decode(), json.loads(message.value() or b"")) for message in messages]
     return sorted(found, key=lambda each: str(each[1]["id"]))
 
 
@@ -42,10 +41,10 @@ def test_each_accepted_score_is_published(arena: Arena) -> None:
             await laurels.submissions.submit(board, Submission("bob", 5, event_id="e0", metadata={"n": 1}))
 
             async def complete() -> bool:
-                return len({body["id"] for _, body in told(arena, topic)}) == 23
+                return len({body["id"] for _, body in await told(arena, topic)}) == 23
 
             await until(complete, "the score changes")
-            bodies = {body["data"]["eventId"]: (key, body) for key, body in told(arena, topic)}
+            bodies = {body["data"]["eventId"]: (key, body) for key, body in await told(arena, topic)}
             assert len(bodies) == 23
             key, body = bodies["e7"]
             assert (key, body["type"]) == ("bob", "score.changed")
@@ -54,7 +53,9 @@ def test_each_accepted_score_is_published(arena: Arena) -> None:
             assert (data["podId"], data["metadata"]) == (arena.pods["pod-1"], {"n": 1})
             (period,) = data["periods"]
             assert (period["window"], period["period"]) == ("all", "all")
-            last = max((body for _, body in told(arena, topic)), key=lambda each: each["data"]["periods"][0]["version"])
+            last = max(
+                (body for _, body in await told(arena, topic)), key=lambda each: each["data"]["periods"][0]["version"]
+            )
             assert last["data"]["periods"][0]["score"] in {6.0, 100.0}
 
     asyncio.run(run())
@@ -77,10 +78,10 @@ def test_publishing_starts_at_the_first_run_and_omits_nothing_after_a_stop(arena
         async with arena.running():
 
             async def complete() -> bool:
-                return {body["data"]["eventId"] for _, body in told(arena, topic)} >= {"a", "b"}
+                return {body["data"]["eventId"] for _, body in await told(arena, topic)} >= {"a", "b"}
 
             await until(complete, "the score changes")
-            assert {body["data"]["eventId"] for _, body in told(arena, topic)} == {"a", "b"}
+            assert {body["data"]["eventId"] for _, body in await told(arena, topic)} == {"a", "b"}
 
     asyncio.run(run())
 
@@ -92,10 +93,10 @@ async def end_of_season(arena: Arena, laurels: Laurels) -> tuple[list[Any], list
 
     async def complete() -> bool:
         await laurels.jobs.run_due()
-        return bool(told(arena, ends))
+        return bool(await told(arena, ends))
 
     await until(complete, "the end of the period")
-    return told(arena, ends), told(arena, arena.topics.rewards(pod_id))
+    return await told(arena, ends), await told(arena, arena.topics.rewards(pod_id))
 
 
 def test_period_ends_and_rewards_are_published(arena: Arena) -> None:
@@ -152,7 +153,7 @@ def test_message_with_uncertain_delivery_is_sent_again(tmp_path: Path, monkeypat
             )
 
             async def complete() -> bool:
-                return len({body["id"] for _, body in told(arena, topic)}) == 30 and calls > 1
+                return len({body["id"] for _, body in await told(arena, topic)}) == 30 and calls > 1
 
             await until(complete, "all events")
 
@@ -185,19 +186,19 @@ def test_pod_with_unwritable_topic_does_not_delay_other_pods(tmp_path: Path, mon
                 for board in (bad, good):
                     await laurels.submissions.submit(board, Submission("ann", 1, event_id=f"e{number}"))
 
-            def ids(shape: str) -> set[str]:
-                return {body["data"]["eventId"] for _, body in told(arena, topics[shape])}
+            async def ids(shape: str) -> set[str]:
+                return {body["data"]["eventId"] for _, body in await told(arena, topics[shape])}
 
             async def is_told(shape: str, *behind: str) -> bool:
                 """Return True if all events of a pod are published and exactly these pods are behind."""
                 cursors = await laurels.ledger.streams.begin_publishing()
-                return len(ids(shape)) == 30 and list(cursors.behind) == list(behind)
+                return len(await ids(shape)) == 30 and list(cursors.behind) == list(behind)
 
             await until(lambda: is_told("pod-2", arena.pods["pod-1"]), "the score changes of the other pod")
             closed = False
             await until(lambda: is_told("pod-1"), "the score changes of the first pod")
             # Delivered messages are not sent again.
-            assert len(told(arena, topics["pod-2"])) == 30
+            assert len(await told(arena, topics["pod-2"])) == 30
 
     asyncio.run(run())
 
@@ -217,10 +218,12 @@ def test_message_too_large_for_its_topic_is_sent_without_metadata(tmp_path: Path
                 await laurels.submissions.submit(board, Submission("ann", 1, event_id=f"e{number}", metadata=metadata))
 
             async def complete() -> bool:
-                return len(told(arena, topic)) == 20
+                return len(await told(arena, topic)) == 20
 
             await until(complete, "all events")
-            omitted = [body["data"]["eventId"] for _, body in told(arena, topic) if "metadataOmitted" in body["data"]]
+            omitted = [
+                body["data"]["eventId"] for _, body in await told(arena, topic) if "metadataOmitted" in body["data"]
+            ]
             assert omitted == ["e7"]
 
     asyncio.run(run())

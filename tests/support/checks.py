@@ -10,20 +10,21 @@ from support.model import ModelBoard
 from support.running import ADMIN_KEY, RunningServer, laurels
 from support.shared import Deployment
 from support.traffic import SEGMENTS, Traffic
+from support.waiting import Patience
 
 HEALED_WITHIN_S = 10
 
 
 def check_healed(deployment: Deployment, boards: list[str]) -> None:
     """Check that soon after the last fault spools are empty, `verify` finds nothing and the index serves reads."""
-    end = time.monotonic() + HEALED_WITHIN_S
+    patience = Patience(HEALED_WITHIN_S)
     waiting = 1.0
-    while waiting and time.monotonic() < end:
+    while waiting and not patience.is_over:
         waiting = sum(metric(server, "laurels_spool_events") for server in deployment.servers)
         time.sleep(0.05)
     assert waiting == 0
     found = ""
-    while time.monotonic() < end:
+    while not patience.is_over:
         server = deployment.servers[0]
         check = laurels("verify", "--json", data_dir=deployment.folder, url=server.url, key=ADMIN_KEY)
         found = check.stdout + check.stderr

@@ -3,6 +3,7 @@
 The shapes are those of the design that Laurels replaces.
 """
 
+import asyncio
 import contextlib
 import time
 import uuid
@@ -125,9 +126,12 @@ async def has(laurels: Laurels, board: Board, expected: dict[str, float]) -> boo
     return await totals(laurels, board) == expected
 
 
-def dead(arena: Arena, shape: str) -> list[dict[str, Any]]:
-    """Return the dead letters of a pod: the headers, and the value."""
-    letters = arena.game.read(arena.topics.dead_letters(arena.pods[shape]))
+async def dead(arena: Arena, shape: str) -> list[dict[str, Any]]:
+    """Return the dead letters of a pod: the headers, and the value.
+
+    Reads in a thread: the servers under test run in this event loop, and a read takes a second or more.
+    """
+    letters = await asyncio.to_thread(arena.game.read, arena.topics.dead_letters(arena.pods[shape]))
     return [told_by(message) | {"value": message.value()} for message in letters]
 
 

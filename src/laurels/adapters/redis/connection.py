@@ -50,6 +50,7 @@ PIPELINE_COMMANDS = 500
 # Interval between attempts while Redis can't be reached.
 TRY_EVERY_S = 0.25
 REFRESH_EVERY_S = 0.5
+WITHOUT_RANKING = {"claim", "drop"}
 
 # All errors of the driver, and those that mean that a server is gone or no longer owns the key.
 ERRORS = (RedisError, RedisClusterException, OSError, TimeoutError)
@@ -71,12 +72,14 @@ Answer = list[Any]
 class Script:
     """A Lua script with library.lua prepended.
 
-    `reads` means that it changes nothing, and needs the keys of the live generation only.
+    `reads` means that it changes nothing, and needs the keys of the live generation only. `uses_ranking` is False if
+    no ranking becomes incomplete when the script fails.
     """
 
-    def __init__(self, text: str, *, reads: bool) -> None:
+    def __init__(self, text: str, *, reads: bool, uses_ranking: bool) -> None:
         self.text = text
         self.reads = reads
+        self.uses_ranking = uses_ranking
         # Redis identifies a script by its SHA-1.
         self.sha = hashlib.sha1(text.encode()).hexdigest()  # noqa: S324 - not for security
 
@@ -86,7 +89,9 @@ def load_scripts() -> dict[str, Script]:
     folder = files("laurels.adapters.redis") / "scripts"
     library = (folder / "library.lua").read_text("utf-8")
     return {
-        file.name.removesuffix(".lua"): Script(library + file.read_text("utf-8"), reads=kind == "read")
+        (name := file.name.removesuffix(".lua")): Script(
+            library + file.read_text("utf-8"), reads=kind == "read", uses_ranking=name not in WITHOUT_RANKING
+        )
         for kind in ("read", "write")
         for file in (folder / kind).iterdir()
     }
@@ -271,7 +276,9 @@ class RedisConnection:
                 breaker.failed()
             elif breaker is not None:
                 del self._breakers[part]
-                self.outages += 1
+                # A single Redis has one breaker, so the first answer of any script ends an outage of all rankings.
+                if command.script.uses_ranking or not self.is_cluster:
+                    self.outages += 1
                 log.info("index_found")
             if command.done.done():
                 continue

@@ -117,7 +117,8 @@ class Boards:
             wanted = change(fresh)
             if wanted.board == fresh and not wanted.spans:
                 return fresh
-            changed = tuple(period for period in wanted.board.periods if period not in fresh.periods)
+            held = {period.id: period for period in fresh.periods}
+            changed = tuple(period for period in wanted.board.periods if held.get(period.id) != period)
             try:
                 stored = await self._ledger.update_board(replace(wanted, periods=changed), self.history)
             except Stale:
@@ -334,9 +335,7 @@ class Boards:
     async def load_new(self, before: Board, after: Board) -> None:
         """Build the rankings of new periods in the index."""
         known = {period.id for period in before.periods}
-        for period in after.periods:
-            if period.id not in known:
-                await self._updater.load_period(after, period)
+        await self._updater.load_periods(after, [period for period in after.periods if period.id not in known])
 
     async def next_free_instant(self, board: Board) -> int:
         """Return an instant from which on the board has no events yet.

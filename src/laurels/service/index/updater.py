@@ -4,7 +4,7 @@ Rows that can't be applied go to the repairer (repairer.py).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import structlog
 
@@ -16,6 +16,8 @@ from laurels.service.index.buffers import Buffers
 from laurels.service.index.repairer import IndexRepairer, apply_in_parts
 
 log = structlog.get_logger()
+
+LOADS_AT_ONCE = 4
 
 Progress = Callable[[int, int], None]
 
@@ -64,10 +66,16 @@ class IndexUpdater:
         If a build fails, reads of the ranking fail with `catching_up`, and the repairer retries until it succeeds.
         """
         self._repairer.track(board)
-        for period in board.periods:
-            await self.load_period(board, period)
+        await self.load_periods(board, board.periods)
 
-    async def load_period(self, board: Board, period: Period) -> None:
+    async def load_periods(self, board: Board, periods: Sequence[Period]) -> None:
+        """Build the rankings of these periods, as `load` does. Some run at once, because each needs several calls."""
+        for start in range(0, len(periods), LOADS_AT_ONCE):
+            await asyncio.gather(
+                *(self._load_period(board, period) for period in periods[start : start + LOADS_AT_ONCE])
+            )
+
+    async def _load_period(self, board: Board, period: Period) -> None:
         ranking = board.ranking(period.id)
         try:
             await self._repairer.build(board, ranking)
