@@ -359,16 +359,19 @@ def test_both_ways_answer_with_the_same_bytes(pair: Pair, pieces: list[bytes]) -
 def test_plain_calls_take_the_hot_lane(pair: Pair) -> None:
     board = b"/api/v1/leaderboards/default"
     key = b"Host: x\r\nX-API-Key: admin\r\n"
-    calls = [
-        b"GET %b%b HTTP/1.1\r\n%b\r\n" % (board, address, key)
-        for address in (b"/top", b"/users/ada/rank", b"/users/ada/around", b"/users/bob/around?above=1&window=all")
-    ]
+    calls = []
+    # Writes first, because another test may have removed the users.
     for method, address, body in (
         (b"PUT", b"/users/ada", b'{"score": 1}'),
+        (b"PUT", b"/users/bob", b'{"score": 21}'),
         (b"POST", b"/scores", b'{"scores": [{"userId": "ada", "score": 1}]}'),
     ):
         head = key + b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
         calls.append(b"%b %b%b HTTP/1.1\r\n%b\r\n%b" % (method, board, address, head, body))
+    calls += [
+        b"GET %b%b HTTP/1.1\r\n%b\r\n" % (board, address, key)
+        for address in (b"/top", b"/users/ada/rank", b"/users/ada/around", b"/users/bob/around?above=1&window=all")
+    ]
     for each in calls:
         taken, recalled = pair.lane.taken, pair.lane.recalled
         hot, ordinary = pair.send([each] * 3, one_by_one=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laurels.core.instants import LAST_US
-from laurels.core.order import Order, Ties, after_score, decode_key, encode_key, encode_score
+from laurels.core.order import Order, Ties, after_score, decode_head, decode_heads, decode_key, encode_key, encode_score
 
 MAX = sys.float_info.max
 TINY = 5e-324
@@ -89,3 +89,13 @@ def test_score_prefix_bounds_exactly_the_keys_of_that_score(
     prefix = encode_score(order, score)
     key = encode_key(order, ties, *entry)
     assert (prefix <= key < after_score(prefix)) == (entry[0] == score)
+
+
+@given(st.sampled_from(Order), st.sampled_from(Ties), st.lists(entries, max_size=20))
+def test_several_keys_are_decoded_like_each_of_them(
+    order: Order, ties: Ties, some: list[tuple[float, int, str]]
+) -> None:
+    keys = [encode_key(order, ties, *each) for each in some]
+    found, at = decode_heads(order, ties, keys)
+    assert list(zip(found, at, strict=True)) == [decode_head(order, ties, key) for key in keys]
+    assert [(score + 0.0, time) for score, time, _ in some] == list(zip(found, at, strict=True))

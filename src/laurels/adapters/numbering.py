@@ -1,26 +1,38 @@
 """Ranks of neighbouring entries in a rank style."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import pairwise
 
 from laurels.core.board import RankStyle
 from laurels.ports import RankEntry
 
 
 def number_entries(
-    found: Iterable[tuple[str, float, int]], offset: int, first_rank: int, style: RankStyle
+    users: Sequence[str],
+    scores: Sequence[float],
+    times: Sequence[int],
+    offset: int,
+    first_rank: int,
+    style: RankStyle,
 ) -> list[RankEntry]:
-    """Return neighbouring entries with their ranks, from (user, score, time) in the order of the ranking.
+    """Return neighbouring entries with their ranks. The columns are in the order of the ranking.
 
     `offset` and `first_rank` are those of the first entry; the first offset of a ranking is 0.
     """
-    entries: list[RankEntry] = []
-    rank = first_rank
-    for number, (user_id, score, achieved_at) in enumerate(found, offset + 1):
-        if entries:
-            tied = score == entries[-1].score
-            if style is RankStyle.ORDINAL or (style is RankStyle.COMPETITION and not tied):
-                rank = number
-            elif style is RankStyle.DENSE and not tied:
-                rank += 1
-        entries.append(RankEntry(user_id, score, achieved_at, rank))
-    return entries
+    ranks: Sequence[int]
+    if style is RankStyle.ORDINAL:
+        ranks = range(offset + 1, offset + 1 + len(users))
+    else:
+        ranks = _shared_ranks(scores, offset, first_rank, style)
+    return list(map(RankEntry, users, scores, times, ranks))
+
+
+def _shared_ranks(scores: Sequence[float], offset: int, first_rank: int, style: RankStyle) -> list[int]:
+    """Return the ranks of neighbouring scores in a style in which equal scores share a rank."""
+    ranks = [first_rank][: len(scores)]
+    for number, (before, score) in enumerate(pairwise(scores), offset + 2):
+        rank = ranks[-1]
+        if score != before:
+            rank = number if style is RankStyle.COMPETITION else rank + 1
+        ranks.append(rank)
+    return ranks

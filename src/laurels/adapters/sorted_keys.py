@@ -15,21 +15,26 @@ from sortedcontainers import SortedList
 from laurels.adapters.numbering import number_entries
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import bucket_edges, decile_offsets
-from laurels.core.order import HEAD_BYTES, SCORE_BYTES, Order, Ties, after_score, decode_head, encode_key, encode_score
+from laurels.core.order import (
+    HEAD_BYTES,
+    SCORE_BYTES,
+    Order,
+    Ties,
+    after_score,
+    decode_head,
+    decode_heads,
+    encode_key,
+    encode_score,
+)
 from laurels.ports import Distribution, Found, Page, RankEntry
 
 
 def make_key(order: Order, ties: Ties, score: float, at: int, user_id: str, version: int) -> bytes:
-    key = encode_key(order, ties, score, at, user_id)
-    return b"%b\0%b" % (key, version.to_bytes((version.bit_length() + 7) // 8))
+    return encode_key(order, ties, score, at, user_id) + b"\0" + version.to_bytes((version.bit_length() + 7) // 8)
 
 
 def version_of(key: bytes) -> int:
     return int.from_bytes(key[key.index(0, HEAD_BYTES) + 1 :])
-
-
-def without_version(key: bytes) -> bytes:
-    return key[: key.index(0, HEAD_BYTES)]
 
 
 def user_of(key: bytes) -> str:
@@ -124,7 +129,7 @@ class RankedKeys:
         if key is not None and style is RankStyle.COMPETITION and self.total == len(self._keys):
             return self._sorted.count_better(key) + 1
         offset = self._offset_of(key)
-        return None if offset is None else self._rank_at(offset, self._keys[offset], style)
+        return None if key is None or offset is None else self._rank_at(offset, key, style)
 
     def distribution(self, buckets: int) -> Distribution:
         """Count the scores in each bucket. O(buckets · log n)."""
@@ -160,13 +165,12 @@ class RankedKeys:
                 return self._sorted.dense_rank(key)
 
     def _entries(self, start: int, stop: int, style: RankStyle) -> list[RankEntry]:
-        order, ties = self._order, self._ties
-        entries: list[tuple[str, float, int]] = []
-        for key in self._keys.islice(start, stop):
-            score, at = decode_head(order, ties, key)
-            entries.append((user_of(key), score, at))
-        first = self._rank_at(start, self._keys[start], style) if entries else 0
-        return number_entries(entries, start, first, style)
+        keys = list(self._keys.islice(start, stop))
+        if not keys:
+            return []
+        scores, times = decode_heads(self._order, self._ties, keys)
+        users = [key[HEAD_BYTES : key.index(0, HEAD_BYTES)].decode() for key in keys]
+        return number_entries(users, scores, times, start, self._rank_at(start, keys[0], style), style)
 
     def _score_at(self, offset: int) -> float:
         return decode_head(self._order, self._ties, self._keys[offset])[0]

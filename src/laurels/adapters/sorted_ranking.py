@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count, repeat
 from typing import TypeVar
 
-from laurels.adapters.sorted_keys import RankedKeys, SortedKeys, make_key, user_of, version_of, without_version
+from laurels.adapters.sorted_keys import RankedKeys, SortedKeys, make_key, user_of, version_of
 from laurels.core.board import Ranking, RankStyle, ShadowViewer
-from laurels.core.order import decode_head
+from laurels.core.order import HEAD_BYTES, decode_head
 from laurels.core.people import GLOBAL
 from laurels.ports import Distribution, Found, Held, Page, RankChange, RankEntry, RanksWanted, Row
 
@@ -206,7 +206,8 @@ class SortedRanking:
             self._world.remove(old)
         if key is not None:
             self._world.add(key)
-        if not _are_same(old, key):
+        # The user is the same, so only the score and the time can differ, besides the version.
+        if (old and old[:HEAD_BYTES]) != (key and key[:HEAD_BYTES]):
             self.revision = next(_revisions)
 
     def _put_segments(self, user_id: str, old: bytes | None, key: bytes | None, segments: tuple[str, ...]) -> None:
@@ -233,10 +234,3 @@ class SortedRanking:
     def _ranks_of(self, ranking: Ranking, rows: Sequence[Row], style: RankStyle) -> list[int | None]:
         ranked, keys = RankedKeys(ranking, self._world), self._keys
         return [ranked.rank(keys.get(row.user_id.encode()), style) for row in rows]
-
-
-def _are_same(old: bytes | None, key: bytes | None) -> bool:
-    """Return True if two keys differ in nothing but their versions."""
-    if old is None or key is None:
-        return old is key
-    return without_version(old) == without_version(key)

@@ -17,4 +17,5 @@ def to_us(moment: datetime) -> int:
 
 
 def to_datetime(us: int) -> datetime:
-    return EPOCH + timedelta(microseconds=us)
+    # By position, because keywords take twice as long.
+    return EPOCH + timedelta(0, 0, us)

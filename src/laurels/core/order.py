@@ -8,6 +8,7 @@ order.
 """
 
 import struct
+from collections.abc import Sequence
 from enum import StrEnum
 
 _PACK = struct.Struct(">QQ")
@@ -15,6 +16,8 @@ _DOUBLE = struct.Struct(">d")
 _BITS = struct.Struct(">Q")
 _SIGN = 1 << 63
 _ALL = (1 << 64) - 1
+# All bits of a double but its sign.
+_MAGNITUDE = _SIGN - 1
 
 SCORE_BYTES = 8
 HEAD_BYTES = 16
@@ -55,12 +58,27 @@ def decode_head(order: Order, ties: Ties, key: bytes) -> tuple[float, int]:
     """Return the score and the time of a key."""
     bits, time = _PACK.unpack_from(key)
     if order is Order.DESC:
-        bits ^= _ALL
-    bits = bits ^ _SIGN if bits & _SIGN else bits ^ _ALL
+        bits = bits if bits & _SIGN else bits ^ _MAGNITUDE
+    else:
+        bits = bits ^ _SIGN if bits & _SIGN else bits ^ _ALL
     if ties is Ties.LATEST:
         time ^= _ALL
     (score,) = _DOUBLE.unpack(_BITS.pack(bits))
     return score, time - _SIGN
+
+
+def decode_heads(order: Order, ties: Ties, keys: Sequence[bytes]) -> tuple[Sequence[float], Sequence[int]]:
+    """Return the scores and the times of several keys. Faster than `decode_head` for each of them."""
+    count = len(keys)
+    words = struct.unpack(f">{2 * count}Q", b"".join([key[:HEAD_BYTES] for key in keys]))
+    if order is Order.DESC:
+        bits = [word if word & _SIGN else word ^ _MAGNITUDE for word in words[::2]]
+    else:
+        bits = [word ^ _SIGN if word & _SIGN else word ^ _ALL for word in words[::2]]
+    scores = struct.unpack(f">{count}d", struct.pack(f">{count}Q", *bits))
+    if ties is Ties.LATEST:
+        return scores, [(word ^ _ALL) - _SIGN for word in words[1::2]]
+    return scores, [word - _SIGN for word in words[1::2]]
 
 
 def decode_key(order: Order, ties: Ties, key: bytes) -> tuple[float, int, str]:
@@ -77,6 +95,7 @@ def after_score(prefix: bytes) -> bytes:
 
 def _score_bits(order: Order, score: float) -> int:
     # Adding 0.0 turns -0.0 into 0.0, because they are the same score.
-    (bits,) = _BITS.unpack(_DOUBLE.pack(score + 0.0))
-    bits = bits ^ _ALL if bits & _SIGN else bits ^ _SIGN
-    return int(bits ^ _ALL if order is Order.DESC else bits)
+    bits: int = _BITS.unpack(_DOUBLE.pack(score + 0.0))[0]
+    if order is Order.DESC:
+        return bits if bits & _SIGN else bits ^ _MAGNITUDE
+    return bits ^ _ALL if bits & _SIGN else bits ^ _SIGN

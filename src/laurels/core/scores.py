@@ -46,7 +46,7 @@ class RankState(StrEnum):
     SPOOLED = "spooled"
 
 
-class Standing(Struct, frozen=True):
+class Standing(Struct, frozen=True, gc=False):
     """The result of folding a user's events in a period."""
 
     score: float

@@ -84,7 +84,7 @@ class BatchAnswer(Answer):
     results: list[ScoreResult]
 
 
-class Entry(Answer):
+class Entry(Answer, gc=False):
     user_id: str
     rank: int
     score: float

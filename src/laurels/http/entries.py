@@ -1,17 +1,25 @@
 """Ranking selection and entries as responses show them, shared by pages and live views."""
 
+from collections.abc import Mapping, Sequence
+
 from msgspec import UNSET
 
 from laurels.core.instants import to_datetime
 from laurels.http.answers import Entry
 from laurels.http.requests import SelectionQuery
 from laurels.ports import RankEntry
-from laurels.service.people.profiles import PublicProfile
+from laurels.service.people.profiles import NO_PROFILE, PublicProfile
 from laurels.service.read.reads import Selection
 
 
 def read_selection(query: SelectionQuery) -> Selection:
     return Selection(query.window, query.period, query.segment, query.ranking, query.viewer)
+
+
+def show_entries(entries: Sequence[RankEntry], names: Mapping[str, PublicProfile]) -> list[Entry]:
+    if not names:
+        return [Entry(each.user_id, each.rank, each.score, to_datetime(each.achieved_at)) for each in entries]
+    return [show_entry(entry, names.get(entry.user_id, NO_PROFILE)) for entry in entries]
 
 
 def show_entry(entry: RankEntry, named: PublicProfile) -> Entry:

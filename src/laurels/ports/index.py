@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from laurels.ports.ledger import Row
 
 
-class RankEntry(Struct, frozen=True):
+class RankEntry(Struct, frozen=True, gc=False):
     """A user's position in a ranking. `rank` starts at 1 and is numbered in the requested style."""
 
     user_id: str
@@ -29,7 +29,7 @@ class Page(Struct, frozen=True):
     total: int
 
 
-class Found(Struct, frozen=True):
+class Found(Struct, frozen=True, gc=False):
     """A user's entry, with the numbers for a percentile.
 
     `better` of the `total` ranked users have a strictly better score.
@@ -48,7 +48,7 @@ class RanksWanted(IntEnum):
     BOTH = 2
 
 
-class RankChange(Struct, frozen=True):
+class RankChange(Struct, frozen=True, gc=False):
     """A user's rank before and after rows were applied.
 
     None means not ranked, or that the caller did not want to know the rank before.

@@ -46,7 +46,7 @@ class Event(Struct, frozen=True):
         return self.refused is None and (self.acknowledged or bool(self.board.periods_at(self.at)))
 
 
-class Row(Struct, frozen=True):
+class Row(Struct, frozen=True, gc=False):
     """A user's stored result in a period.
 
     `standing` is None if the user was removed; the version still guards against older rows. `segments` are those,
@@ -66,7 +66,7 @@ class Row(Struct, frozen=True):
         return self.standing if self.hidden is Hidden.NO else None
 
 
-class RowChange(Struct, frozen=True):
+class RowChange(Struct, frozen=True, gc=False):
     """A user's row after a batch and before it. Both are the same row if the batch did not change it."""
 
     row: Row
@@ -85,7 +85,7 @@ class RecordOutcome(StrEnum):
     ERASED = "erased"
 
 
-class RecordedEvent(Struct, frozen=True):
+class RecordedEvent(Struct, frozen=True, gc=False):
     """The result of recording one event.
 
     `changes` has the user's row in each period that the event's time lies in. `resegmented` has other rows of the user,

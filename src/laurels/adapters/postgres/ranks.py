@@ -75,9 +75,9 @@ async def _page(connection: Connection, ranking: Ranking, offset: int, limit: in
     if limit <= 0:
         return Page([], total)
     rows = await connection.fetch(SQL["ranks_page"], *_of(ranking), *signs(ranking), offset, limit)
-    entries = [(user_id, score, achieved_at) for user_id, score, achieved_at in rows]
-    first = await _rank(connection, ranking, entries[0][1], offset, style)
-    return Page(number_entries(entries, offset, first, style), total)
+    users, scores, times = zip(*rows, strict=True)
+    first = await _rank(connection, ranking, scores[0], offset, style)
+    return Page(number_entries(users, scores, times, offset, first, style), total)
 
 
 async def _find(connection: Connection, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:

@@ -207,7 +207,7 @@ class RedisIndex:
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
         total, first, page = await self._look(ranking, "top", offset, limit, _STYLES[style])
-        return Page(number_entries(read_entries(ranking, page), offset, first, style), total)
+        return Page(number_entries(*read_entries(ranking, page), offset, first, style), total)
 
     async def revision(self, ranking: Ranking) -> Hashable:
         """See Index.revision. All calls for a period in one tick of the event loop share a script."""
@@ -363,7 +363,7 @@ class RedisIndex:
         if answer is None:
             return None
         total, first, page, offset, better = answer
-        return Page(number_entries(read_entries(ranking, page), offset, first, style), total), better
+        return Page(number_entries(*read_entries(ranking, page), offset, first, style), total), better
 
     def _send_gathered(self, ranking: Ranking, style: RankStyle) -> None:
         gathered = self._gathered.pop((ranking, style), None)

@@ -65,11 +65,16 @@ def read_time(ranking: Ranking, prefix: bytes) -> int:
     return int(time ^ (_ALL if ranking.ties is Ties.LATEST else 0)) - _SIGN
 
 
-def read_entries(ranking: Ranking, page: Sequence[bytes]) -> list[tuple[str, float, int]]:
-    return [
-        (member[8:].decode(), read_score(ranking, score), read_time(ranking, member[:8]))
-        for member, score in zip(page[::2], page[1::2], strict=True)
-    ]
+def read_entries(ranking: Ranking, page: Sequence[bytes]) -> tuple[list[str], list[float], list[int]]:
+    """Return the users, scores and times of a page of members and scores."""
+    members = page[::2]
+    if ranking.order is Order.DESC:
+        scores = [0.0 - float(text) for text in page[1::2]]
+    else:
+        scores = [float(text) + 0.0 for text in page[1::2]]
+    flip = _ALL if ranking.ties is Ties.LATEST else 0
+    words = struct.unpack(f">{len(members)}Q", b"".join([member[:8] for member in members]))
+    return [member[8:].decode() for member in members], scores, [(word ^ flip) - _SIGN for word in words]
 
 
 def format_bounds(ranking: Ranking, edges: Sequence[float]) -> list[str]:

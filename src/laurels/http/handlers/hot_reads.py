@@ -13,11 +13,10 @@ from laurels.core.board import Ranking
 from laurels.core.people import GLOBAL
 from laurels.http.answers import AroundAnswer
 from laurels.http.call import Call, HotPlan
-from laurels.http.entries import show_entry
+from laurels.http.entries import show_entries
 from laurels.http.handlers.reads import RETRIEVED_AT, page_key, rank_answer
 from laurels.http.instants import encode_instant
 from laurels.http.requests import AroundQuery, SelectionQuery, TopQuery
-from laurels.service.people.profiles import NO_PROFILE
 
 _encode = msgspec.json.Encoder().encode
 
@@ -77,7 +76,7 @@ def hot_around(call: Call[AroundQuery, None]) -> HotPlan | None:
             names = profiles.names_now(board.pod_id, [entry.user_id for entry in page.entries])
             if names is None:
                 return None
-            users = [show_entry(entry, names.get(entry.user_id, NO_PROFILE)) for entry in page.entries]
+            users = show_entries(page.entries, names)
             return _encode(AroundAnswer(uuid=board.uuid, **shown_ranking, users=users, total_users=page.total))
 
         return answer_now

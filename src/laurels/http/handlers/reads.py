@@ -30,7 +30,7 @@ from laurels.http.answers import (
 )
 from laurels.http.call import Call, Encoded
 from laurels.http.decode import decode_cursor, encode_cursor
-from laurels.http.entries import read_selection, show_entry
+from laurels.http.entries import read_selection, show_entries
 from laurels.http.requests import (
     AroundQuery,
     DistributionQuery,
@@ -44,7 +44,6 @@ from laurels.http.requests import (
     UserScoresQuery,
 )
 from laurels.ports import Found, RankEntry, Role
-from laurels.service.people.profiles import NO_PROFILE
 
 # Pages of `top` are cached without their last field, the only one that differs in each response.
 RETRIEVED_AT = b',"retrievedAt":'
@@ -264,7 +263,7 @@ async def get_user_scores(call: Call[UserScoresQuery, None]) -> UserScoresAnswer
 async def _entries(call: Call[Any, Any], entries: Sequence[RankEntry]) -> list[Entry]:
     """Return entries with names, which come from the cache or from one query for all missing ones."""
     names = await call.laurels.profiles.names(call.board.pod_id, [entry.user_id for entry in entries])
-    return [show_entry(entry, names.get(entry.user_id, NO_PROFILE)) for entry in entries]
+    return show_entries(entries, names)
 
 
 def _metadata(text: str | None) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ The queue is bounded in total and per pod, so that one busy game can't block the
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat
 
@@ -91,9 +91,9 @@ class Batcher:
         # The number of events that are not answered yet, by pod and in total.
         self._pending: Counter[str] = Counter()
         self._waiting = 0
-        # The number of batches that are being recorded, and all batches that are being recorded or ranked.
+        # The number of batches that are being recorded, and the tasks that record batches or finish them.
         self._recording = 0
-        self._batches: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._closing = False
         self._worker: asyncio.Task[None] | None = None
@@ -175,18 +175,22 @@ class Batcher:
         self._waiting += len(events)
 
     async def _run(self) -> None:
-        """Start a batch whenever the ledger can record one. A batch is ranked while the next one is recorded."""
+        """Start recording whenever the ledger can record one more batch."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._queue and self._may_record():
                 self._recording += 1
-                task = asyncio.create_task(self._process(self._take()), name="write a batch")
-                self._batches.add(task)
-                task.add_done_callback(self._batches.discard)
+                self._start(self._record_batches(self._take()))
             if self._closing and not self._queue:
-                await asyncio.gather(*self._batches)
+                while self._tasks:
+                    await asyncio.gather(*self._tasks)
                 return
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work, name="write a batch")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _may_record(self) -> bool:
         """Return True if no transaction is running, or if the ledger can run one more and enough events wait."""
@@ -197,17 +201,27 @@ class Batcher:
         waiting = sum(len(piece.events) for piece in islice(self._queue, ADDITIONAL_EVENTS))
         return self._recording < self._recorder.at_once and waiting >= ADDITIONAL_EVENTS
 
-    async def _process(self, pieces: list[_Piece]) -> None:
-        events = [event for piece in pieces for event in piece.events]
-        try:
-            recorded = await self._record(events, may_spool=pieces[0].may_spool)
-        finally:
-            for piece in pieces:
-                piece.is_recorded = True
-                piece.previous = None
-            self._recording -= 1
-            self._wake.set()
-        await self._finish(pieces, events, recorded)
+    async def _record_batches(self, pieces: list[_Piece]) -> None:
+        """Record a batch, and the next ones as long as events wait.
+
+        The next batch starts at once, so that the ledger does not wait for the event loop. The last one is ranked and
+        answered meanwhile.
+        """
+        while pieces:
+            events = [event for piece in pieces for event in piece.events]
+            try:
+                recorded = await self._record(events, may_spool=pieces[0].may_spool)
+            finally:
+                for piece in pieces:
+                    piece.is_recorded = True
+                    piece.previous = None
+                self._recording -= 1
+                self._wake.set()
+            self._start(self._finish(pieces, events, recorded))
+            pieces = []
+            if self._queue and self._may_record():
+                self._recording += 1
+                pieces = self._take()
 
     def _take(self) -> list[_Piece]:
         pieces = [self._queue.popleft()]

@@ -30,7 +30,7 @@ from laurels.service.index.updater import IndexUpdater
 from laurels.service.write.batcher import Batcher, WriteResult
 
 
-class Submission(Struct, frozen=True):
+class Submission(Struct, frozen=True, gc=False):
     """A score as it was sent.
 
     `at` None: the server's current time. `event_id` None: Laurels generates one. `stamped`: an exported event whose
@@ -46,7 +46,7 @@ class Submission(Struct, frozen=True):
     region: str | None = None
 
 
-class PeriodResult(Struct, frozen=True):
+class PeriodResult(Struct, frozen=True, gc=False):
     """A user's result in one period after the event was recorded."""
 
     period: Period
@@ -57,7 +57,7 @@ class PeriodResult(Struct, frozen=True):
     rank_state: RankState
 
 
-class Accepted(Struct, frozen=True):
+class Accepted(Struct, frozen=True, gc=False):
     """The result of an event.
 
     `counted`: the periods in which it counts, in the order of the board's windows. `late`: the windows that did not
@@ -118,7 +118,8 @@ class Submissions:
 
     def check(self, board: Board, submission: Submission) -> None:
         """Raise the error that a submission would get, as far as it is known without the ledger."""
-        refused = _check(board, submission, self._clock.now_us()).refused
+        now = self._clock.now_us()
+        refused = _check(board, submission, now, why_closed(board, now)).refused
         if refused is not None:
             raise refused
 
@@ -187,8 +188,8 @@ class Submissions:
         return await self._ledger.profiles.begin_action(board.pod_id, board.id, user_id, act)
 
 
-def _check(board: Board, submission: Submission, now: int, closed: LaurelsError | None = None) -> Event:
-    """Build an event from a submission.
+def _check(board: Board, submission: Submission, now: int, closed: LaurelsError | None) -> Event:
+    """Build an event from a submission. `closed`: why the board accepts no scores now.
 
     Raises if no board could take it. If this board does not take it now, the event's `refused` holds the reason.
     """
@@ -203,7 +204,7 @@ def _check(board: Board, submission: Submission, now: int, closed: LaurelsError 
         received_at=now,
         metadata=canonical_metadata(submission.metadata),
         region=submission.region,
-        refused=closed or why_closed(board, now) or why_refused(board, score, submission.at, now),
+        refused=closed or why_refused(board, score, submission.at, now),
     )
 
 
