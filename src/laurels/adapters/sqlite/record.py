@@ -18,9 +18,7 @@ from laurels.ports import Event, RecordedEvent, RecordOutcome, Row, RowChange
 
 def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[RecordedEvent]:
     """See Ledger.record."""
-    for board in {event.board.id: event.board for event in events}.values():
-        if connection.execute(SQL["revision_of"], (board.id,)).fetchone() != (board.revision,):
-            raise stale(board)
+    _need_current_boards(connection, {event.board.id: event.board for event in events})
     anybody_erased, anybody_hidden = connection.execute(SQL["special_cases"]).fetchone()
     erased = {number for number, event in enumerate(events) if anybody_erased and _is_erased(connection, event)}
     keys: list[list[RowKey]] = [
@@ -52,6 +50,14 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
         else RecordedEvent(outcome)
         for event, outcome, own in zip(events, outcomes, keys, strict=True)
     ]
+
+
+def _need_current_boards(connection: sqlite3.Connection, boards: dict[int, Board]) -> None:
+    """Raise Stale if a board has changed since it was read."""
+    revisions = dict(connection.execute(SQL["revisions_of"], (json.dumps(list(boards)),)))
+    for board in boards.values():
+        if revisions.get(board.id) != board.revision:
+            raise stale(board)
 
 
 def _is_erased(connection: sqlite3.Connection, event: Event) -> bool:
@@ -117,12 +123,8 @@ def _compare_stored(connection: sqlite3.Connection, event: Event, seq: int) -> R
 def _find_rows(connection: sqlite3.Connection, keys: Iterable[Sequence[RowKey]]) -> dict[RowKey, Row | None]:
     """Return the stored rows of all keys; None for those that don't exist."""
     found: dict[RowKey, Row | None] = {key: None for own in keys for key in own}
-    users: dict[int, list[str]] = {}
-    for period_id, user_id in found:
-        users.setdefault(period_id, []).append(user_id)
-    for period_id, names in users.items():
-        for columns in connection.execute(SQL["rows_of_period_users"], (period_id, json.dumps(names))):
-            found[columns[0], columns[1]] = read_row(*columns)
+    for columns in connection.execute(SQL["rows_of_keys"], (json.dumps(list(found)),)):
+        found[columns[0], columns[1]] = read_row(*columns)
     return found
 
 

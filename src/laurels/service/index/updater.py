@@ -4,7 +4,8 @@ Rows that can't be applied go to the repairer (repairer.py).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 import structlog
 
@@ -18,6 +19,8 @@ from laurels.service.index.repairer import IndexRepairer, apply_in_parts
 log = structlog.get_logger()
 
 LOADS_AT_ONCE = 4
+
+T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
 
@@ -115,8 +118,11 @@ class IndexUpdater:
             self._follow(board, ranking, list(rows.values()), as_of, at_once=at_once, wanted=wanted)
             for board, ranking, rows in known
         ]
-        # Most batches are of one ranking, and need no task.
-        applied = [await following[0]] if len(following) == 1 else await asyncio.gather(*following)
+        # An index in this process does not wait, so tasks would only cost time.
+        if len(following) == 1 or self._index.instant is not None:
+            applied = await _in_turn(following)
+        else:
+            applied = await asyncio.gather(*following)
         return {
             (ranking.period_id, user_id): rank_change
             for (_, ranking, rows), rank_changes in zip(known, applied, strict=True)
@@ -182,3 +188,17 @@ class IndexUpdater:
         for board in boards:
             for period in board.periods:
                 await self._repairer.build(board, board.ranking(period.id), counted)
+
+
+async def _in_turn(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of all works, one after the other. Raises the first error, after all of them have ended."""
+    results: list[T] = []
+    failure: Exception | None = None
+    for work in works:
+        try:
+            results.append(await work)
+        except Exception as error:  # noqa: BLE001 - raised below
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return results

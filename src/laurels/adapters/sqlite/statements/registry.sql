@@ -9,9 +9,6 @@ UPDATE periods SET start_at = ?1, end_at = ?2, state = ?3, terms = ?4,
                                      ELSE coalesce(closed_seq, (SELECT value FROM counters WHERE name = 'event')) END
 WHERE id = ?5 AND state IN ('open', 'closed');
 
--- name: revision_of
-SELECT revision FROM boards WHERE id = ?;
-
 -- name: latest_event_ahead
 SELECT max(at) FROM events WHERE board_id = ? AND at >= ? AND at > received_at;
 
