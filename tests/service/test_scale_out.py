@@ -115,6 +115,28 @@ def test_change_takes_effect_on_every_server_within_a_second(clients: list[httpx
     are_told(clients, answers, 401)
 
 
+def test_new_board_and_key_are_usable_at_once_on_every_server(clients: list[httpx.Client]) -> None:
+    """A script that sets up a game sends each call to another server."""
+    first, *others = clients
+    for number in range(10):
+        uuid = f"at-once-{number}"
+        body = {"UUID": uuid, "podId": "default", "name": uuid, "public": True}
+        assert first.post("/api/v1/leaderboards", json=body).status_code == 201
+        key = first.post("/api/v1/pods/default/keys", json={"role": "server"}).json()
+        path = f"/api/v1/leaderboards/{uuid}"
+        answers = [
+            httpx.put(f"{client.base_url}{path}/users/ada", json={"score": 1}, headers={"X-API-Key": key["key"]})
+            for client in others
+        ]
+        assert [answer.status_code for answer in answers] == [200, 200, 200]
+        deleted = others[number % 3].delete(f"/api/v1/pods/default/keys/{key['keyId']}")
+        assert deleted.status_code == 200
+    # Without a key, on a server that has not heard of the board.
+    body = {"UUID": "at-once-public", "podId": "default", "name": "Public", "public": True}
+    assert first.post("/api/v1/leaderboards", json=body).status_code == 201
+    assert httpx.get(f"{others[0].base_url}/api/v1/leaderboards/at-once-public/top").status_code == 200
+
+
 def test_change_reaches_all_servers_without_the_feed(deployment: Deployment, clients: list[httpx.Client]) -> None:
     """A lost hint delays a change by at most half a second."""
     stop = threading.Event()

@@ -44,6 +44,8 @@ Guard = Callable[["Call[Any, Any]"], None]
 
 # Header of ranks that were read from the ledger: correct, but slower than the index.
 DEGRADED = {"Laurels-Degraded": "read-from-ledger"}
+# Errors that a key or a board which another server has just created can cause.
+MAY_BE_NEW = {"key_unknown", "key_required", "board_not_found"}
 # Valid user ids without percent-encoding.
 _PLAIN_ID = re.compile(rb"[0-9A-Za-z_.-]{1,%d}" % limits.USER_ID_CHARS)
 _encoder = msgspec.json.Encoder()
@@ -266,7 +268,7 @@ class Endpoint:
     async def __call__(self, request: Request) -> ASGIApp:
         call = _call_of(request)
         try:
-            self.begin(call, request.scope["query_string"])
+            await self._begin(call, request.scope["query_string"])
             if self._decoder is not None:
                 call.body = self.decode(await self._body(request, call))
             answer = await self.handler(call)
@@ -283,9 +285,19 @@ class Endpoint:
         if self.answer_type is not Live:
             raise NotFound("no_such_address", "There is no WebSocket at this path. All endpoints are listed at /docs.")
         call = _call_of(connection)
-        self.begin(call, connection.scope["query_string"])
+        await self._begin(call, connection.scope["query_string"])
         live: Live = await self.handler(call)
         return live
+
+    async def _begin(self, call: Call[Any, Any], query_string: bytes) -> None:
+        """Do as `begin`, but look for a new key or board in the ledger before the call is refused."""
+        try:
+            self.begin(call, query_string)
+        except (NotFound, Unauthenticated) as error:
+            if error.code not in MAY_BE_NEW:
+                raise
+            await call.laurels.registry.look_again()
+            self.begin(call, query_string)
 
     def begin(self, call: Call[Any, Any], query_string: bytes) -> None:
         """Check that the call is allowed, and decode its query. Raises the error to respond with."""

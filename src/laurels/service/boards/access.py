@@ -154,9 +154,12 @@ class Access:
 
     async def keys_of(self, pod_id: str) -> list[Key]:
         await self._need_pod(pod_id)
+        await self._registry.look_again()
         return [key for key in self._keys.values() if key.pod_id == pod_id]
 
     async def revoke_key(self, pod_id: str, key_id: str) -> None:
+        if key_id not in self._keys:
+            await self._registry.look_again()
         async with self._changing:
             key = self._keys.get(key_id)
             if key is None or key.pod_id != pod_id or not await self._ledger.revoke_key(key_id):

@@ -1,7 +1,8 @@
 """The registry: keeps the keys, boards and schemas in this server's memory equal to the ledger.
 
 The feed announces changes of other servers at once. Because its hints may be lost, the registry also reads the
-ledger's registry revision twice per second.
+ledger's registry revision twice per second. A call that names an unknown key or board makes it look at once, because
+another server may have just created it.
 """
 
 import asyncio
@@ -18,6 +19,9 @@ log = structlog.get_logger()
 TOPIC = "registry"
 POLL_S = 0.5
 PAUSE_S = 0.1
+# The minimum interval between refreshes that calls cause, and how long such a call waits.
+LOOK_EVERY_S = 0.05
+LOOK_TIMEOUT_S = 1.0
 
 Reload = Callable[[], Awaitable[None]]
 
@@ -38,6 +42,10 @@ class Registry:
         self._hint = asyncio.Event()
         self._refreshing = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
+        # A refresh that calls wait for and that has not begun, those that have begun, and when the last one began.
+        self._look: asyncio.Task[None] | None = None
+        self._looks: set[asyncio.Task[None]] = set()
+        self._looked_at = -LOOK_EVERY_S
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self, *reloads: Reload) -> None:
@@ -48,8 +56,7 @@ class Registry:
 
     async def close(self) -> None:
         self._unsubscribe()
-        if self._watching is not None:
-            await end_tasks([self._watching])
+        await end_tasks([*self._looks, *([self._watching] if self._watching else [])])
 
     async def tell(self) -> None:
         """Announce to the other servers that this server has changed something."""
@@ -68,6 +75,30 @@ class Registry:
                 for reload in self.reloads:
                     await reload()
                 self._state = state
+
+    async def look_again(self) -> None:
+        """Refresh for a call that names something unknown.
+
+        Calls share a refresh that begins after them, at most one per LOOK_EVERY_S, so that calls with wrong keys can't
+        load the ledger. Returns after LOOK_TIMEOUT_S, and if the ledger can't be reached, too.
+        """
+        if not self._shared:
+            return
+        if self._look is None:
+            self._look = asyncio.create_task(self._look_later(), name="look for a new key or board")
+            self._looks.add(self._look)
+            self._look.add_done_callback(self._looks.discard)
+        await asyncio.wait({self._look}, timeout=LOOK_TIMEOUT_S)
+
+    async def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, self._looked_at + LOOK_EVERY_S - loop.time()))
+        # A call from now on needs another refresh: what it names may be created after this one has read the ledger.
+        self._look, self._looked_at = None, loop.time()
+        try:
+            await self.refresh()
+        except LaurelsError as error:
+            log.debug("registry_not_read", reason=error.message)
 
     async def _watch(self) -> None:
         while True:
