@@ -3,6 +3,7 @@
 A flag takes precedence over its environment variable, and that over the default.
 """
 
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -14,6 +15,9 @@ from laurels.errors import Invalid
 from laurels.settings import SETTINGS, Setting, Settings
 
 ADMIN_KEY_CHARS = 16
+# On an address that others can reach, anybody can try keys.
+PUBLIC_ADMIN_KEY_CHARS = 32
+PUBLIC_ADMIN_KEY_DISTINCT = 10
 LEDGER_FILE = "laurels.db"
 
 
@@ -73,12 +77,14 @@ def hide_password(url: str) -> str:
 def read_admin_key(settings: Settings) -> str:
     """Return the admin key: the setting, or the one in the data folder, which is created if it is missing."""
     if settings.server.admin_key:
-        return _check_admin_key(settings.server.admin_key, "LAURELS_ADMIN_KEY")
+        return _check_admin_key(settings.server.admin_key, "LAURELS_ADMIN_KEY", settings.server.host)
     path = settings.server.admin_key_path
     if not path.exists():
         make_data_dir(path.parent)
         _write_secret(path)
-    return _check_admin_key(path.read_text("utf-8").strip(), f"{path} (delete it to get a new one)")
+    return _check_admin_key(
+        path.read_text("utf-8").strip(), f"{path} (delete it to get a new one)", settings.server.host
+    )
 
 
 def make_data_dir(folder: Path) -> None:
@@ -104,7 +110,7 @@ def _write_secret(path: Path) -> None:
     aside.rename(path)
 
 
-def _check_admin_key(key: str, source: str) -> str:
+def _check_admin_key(key: str, source: str, host: str) -> str:
     if len(key) < ADMIN_KEY_CHARS:
         raise Invalid(
             "wrong_length",
@@ -112,7 +118,24 @@ def _check_admin_key(key: str, source: str) -> str:
             field="LAURELS_ADMIN_KEY",
             rule=f">= {ADMIN_KEY_CHARS} characters",
         )
+    is_weak = len(key) < PUBLIC_ADMIN_KEY_CHARS or len(set(key)) < PUBLIC_ADMIN_KEY_DISTINCT
+    if is_weak and not _is_local(host):
+        raise Invalid(
+            "wrong_length",
+            f"The admin key in {source} is too weak for a server that listens on {host}: it needs at least "
+            f"{PUBLIC_ADMIN_KEY_CHARS} characters, {PUBLIC_ADMIN_KEY_DISTINCT} of them different. Without a key of "
+            "yours, the first start creates one.",
+            field="LAURELS_ADMIN_KEY",
+            rule=f">= {PUBLIC_ADMIN_KEY_CHARS} characters, unless the server listens on a local address",
+        )
     return key
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _read(setting: Setting, source: str, value: Any) -> Any:

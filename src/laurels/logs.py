@@ -1,9 +1,14 @@
-"""The setup of logging."""
+"""The setup of logging, and a limit for lines that an outage repeats."""
 
 import logging
 import sys
+import time
+from collections import Counter
 
 import structlog
+
+# The maximum number of keys that a limit remembers.
+MAX_KEYS = 1000
 
 
 def configure_logs(level: str) -> None:
@@ -26,6 +31,26 @@ def configure_logs(level: str) -> None:
     )
     # uvicorn logs through the standard library. Below a warning it only reports about itself.
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
+
+
+class LogLimit:
+    """Limits the rate of a log line: at most one per interval and key, with the number of its occurrences."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._logged_at: dict[str, float] = {}
+        self._count: Counter[str] = Counter()
+
+    def count(self, key: str = "") -> int | None:
+        """Count an occurrence. Return the number of occurrences since the last line if a line is due, else None."""
+        self._count[key] += 1
+        now = time.monotonic()
+        if now < self._logged_at.get(key, -self._interval_s) + self._interval_s:
+            return None
+        if len(self._logged_at) >= MAX_KEYS:
+            self._logged_at.clear()
+        self._logged_at[key] = now
+        return self._count.pop(key)
 
 
 def _as_it_is(logger: object, name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -46,6 +46,11 @@ SPOOL_DAMAGED = Counter(
     "laurels_spool_events_damaged", "Number of events in the spool that were damaged on the disk and can't be read."
 )
 
+CONNECTIONS = Gauge("laurels_connections", "Number of open connections.", multiprocess_mode="livesum")
+CLOSED_CONNECTIONS = Counter(
+    "laurels_connections_closed", "Number of connections that were refused or closed by a limit, by reason.", ["reason"]
+)
+
 INGESTED = Counter(
     "laurels_ingested_records", "Number of records read from Kafka, by pod and outcome.", ["pod", "outcome"]
 )

@@ -1,5 +1,6 @@
 """The commands, against a running server and against a data folder without a server."""
 
+import csv
 import json
 import sqlite3
 import subprocess
@@ -88,6 +89,20 @@ def test_exported_events_equal_the_imported_ones(data_dir: Path, tmp_path: Path)
     assert (again.returncode, "0 accepted, 3 already there" in again.stderr) == (0, True), again.stderr
     check = laurels("verify", data_dir=data_dir)
     assert (check.returncode, check.stdout) == (0, "Users checked: 2. Differences: 0.\n")
+
+
+def test_csv_export_contains_no_formulas_and_can_be_imported(data_dir: Path, tmp_path: Path) -> None:
+    users = ["=1+1", "+1", "-1", "@x", "'=x", "''-x", "'quoted", "plain"]
+    lines = "".join(json.dumps({"userId": user, "score": -1, "eventId": f"e{user}"}) + "\n" for user in users)
+    assert laurels("import", "default", data_dir=data_dir, stdin=lines).returncode == 0
+    as_csv = tmp_path / "out.csv"
+    assert laurels("export", "default", str(as_csv), data_dir=data_dir).returncode == 0
+    with as_csv.open(encoding="utf-8", newline="") as file:
+        cells = [(row["userId"], row["score"]) for row in csv.DictReader(file)]
+    shown = ["'=1+1", "'+1", "'-1", "'@x", "''=x", "'''-x", "'quoted", "plain"]
+    assert cells == [(user, "-1.0") for user in shown]
+    again = laurels("import", "default", str(as_csv), data_dir=data_dir)
+    assert (again.returncode, "0 accepted, 8 already there" in again.stderr) == (0, True), again.stderr
 
 
 def test_import_continues_after_bad_lines(data_dir: Path, tmp_path: Path) -> None:

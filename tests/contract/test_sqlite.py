@@ -25,6 +25,28 @@ def test_ledger_can_be_opened_only_once_at_a_time(tmp_path: Path) -> None:
     with_ledger(open_sqlite, tmp_path, second)
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_ledger_files_are_readable_by_their_owner_only(tmp_path: Path, exists: bool) -> None:
+    tmp_path.chmod(0o755)
+    if exists:
+        with contextlib.closing(sqlite3.connect(tmp_path / "laurels.db")) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+        (tmp_path / "laurels.db").chmod(0o644)
+
+    modes: dict[str, int] = {}
+
+    def look() -> None:
+        for path in tmp_path.glob("laurels.db*"):
+            modes[path.name] = path.stat().st_mode & 0o777
+
+    async def use(ledger: Ledger) -> None:
+        await ledger.pods()
+        look()
+
+    with_ledger(open_sqlite, tmp_path, use)
+    assert modes == dict.fromkeys(["laurels.db", "laurels.db-wal", "laurels.db-shm"], 0o600)
+
+
 def test_ledger_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "laurels.db")
     connection.execute("PRAGMA user_version = 999")

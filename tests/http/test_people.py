@@ -97,6 +97,34 @@ def test_profile_is_set_read_changed_and_shown_with_ranks(
         assert users(game.get(board + "/top", params={"segment": "region:eu"})) == []
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Ada\u200b",
+        "\u200dAda",
+        "A\u200dda",
+        "Ada\u202egnp.exe",
+        "\u2066Ada",
+        "Ada\ufeff",
+        "A\u00adda",
+        "Ada\n",
+        "\u2028",
+    ],
+)
+def test_name_with_invisible_or_bidirectional_characters_is_refused(api: httpx.Client, pod: str, name: str) -> None:
+    answer = api.put(f"{API}/users/ada", params={"podId": pod}, json={"displayName": name})
+    problem(answer, 422, "wrong_format", "displayName")
+    assert "invisible" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "name", ["Ada ♛", "👩\u200d🚀", "\u0645\u06cc\u200c\u062e", "क्\u200dष", "Zoë", "한국", "O'Neil"]
+)
+def test_name_in_any_script_or_with_joined_emoji_is_accepted(api: httpx.Client, pod: str, name: str) -> None:
+    answer = api.put(f"{API}/users/ada", params={"podId": pod}, json={"displayName": name})
+    assert (answer.status_code, answer.json()["displayName"]) == (200, name)
+
+
 def test_batch_of_profiles_is_applied_completely_or_not_at_all(api: httpx.Client, pod: str) -> None:
     params = {"podId": pod}
     many = [{"userId": f"user-{number:04}", "displayName": f"#{number}", "region": "eu"} for number in range(1000)]

@@ -3,17 +3,14 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import laurels.server as server_module
-from laurels.config import read_settings
 from laurels.http import call, protocol
-from laurels.server import Server, listen
 from support.running import ADMIN_KEY, RunningServer
+from support.serving import with_server
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 PUT = (
@@ -68,17 +65,3 @@ def test_incomplete_request_times_out(used: bool, sent: bytes, tmp_path: Path, m
         monkeypatch.setattr(protocol, "BODY_TIMEOUT_S", 0.2)
 
     asyncio.run(with_server(tmp_path, talk))
-
-
-async def with_server(folder: Path, work: Callable[[int], Coroutine[Any, Any, None]]) -> None:
-    listening = listen("127.0.0.1", 0)
-    ready = asyncio.Event()
-    settings = read_settings({"data_dir": folder}, {})
-    server = Server(settings, ADMIN_KEY, lambda _done, _total: None, ready.set)
-    serving = asyncio.create_task(server.serve(listening, "here"))
-    try:
-        await ready.wait()
-        await work(listening.getsockname()[1])
-    finally:
-        server.stop()
-        await serving

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from laurels.http.application import Application
+from laurels.settings import ServerSettings
 
 
 async def show(request: Request) -> Response:
@@ -29,7 +30,7 @@ def call(method: str, path: str) -> httpx.Response:
     nothing: Any = None
 
     async def run() -> httpx.Response:
-        transport = httpx.ASGITransport(Application(nothing, addresses))
+        transport = httpx.ASGITransport(Application(nothing, addresses, ServerSettings()))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.request(method, path)
 

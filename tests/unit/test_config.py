@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from laurels.config import environment_of, hide_password, read_settings
+from laurels.config import environment_of, hide_password, read_admin_key, read_settings
 from laurels.errors import Invalid
 from laurels.settings import SETTINGS
 
@@ -51,3 +51,23 @@ def test_passwords_in_urls_are_replaced_by_asterisks() -> None:
     assert "b" not in hide_password("redis+sentinel://h:26379/main?sentinel_password=a@b").partition("password=")[2]
     assert hide_password("postgresql://h/db?password=secret") == "postgresql://h/db?password=***"
     assert hide_password("redis://h:6379/1") == "redis://h:6379/1"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+def test_server_on_a_local_address_accepts_a_short_admin_key(host: str) -> None:
+    key = "sixteen-letters!"
+    assert read_admin_key(read_settings({"host": host, "admin_key": key}, {})) == key
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_server_on_a_public_address_refuses_a_weak_admin_key(host: str) -> None:
+    for weak in ("an-admin-key-of-31-characters..", "ab" * 20):
+        with pytest.raises(Invalid, match=f"too weak for a server that listens on {host}"):
+            read_admin_key(read_settings({"host": host, "admin_key": weak}, {}))
+    strong = "an-admin-key-of-32-characters..."
+    assert read_admin_key(read_settings({"host": host, "admin_key": strong}, {})) == strong
+
+
+def test_generated_admin_key_is_strong_enough_for_a_public_address(tmp_path: Path) -> None:
+    settings = read_settings({"host": "0.0.0.0", "data_dir": tmp_path / "data"}, {})
+    assert read_admin_key(settings) == read_admin_key(settings)

@@ -31,13 +31,20 @@ def test_installed_uvicorn_is_within_the_declared_bounds() -> None:
         (HttpToolsProtocol, "connection_lost"),
         (HttpToolsProtocol, "data_received"),
         (HttpToolsProtocol, "shutdown"),
+        (HttpToolsProtocol, "handle_websocket_upgrade"),
+        (HttpToolsProtocol, "pause_writing"),
+        (HttpToolsProtocol, "resume_writing"),
         (HttpToolsProtocol, "on_message_begin"),
+        (HttpToolsProtocol, "on_header"),
         (HttpToolsProtocol, "on_headers_complete"),
         (HttpToolsProtocol, "on_body"),
         (HttpToolsProtocol, "on_message_complete"),
         (HttpToolsProtocol, "on_response_complete"),
         (HttpToolsProtocol, "timeout_keep_alive_handler"),
         (HttpToolsProtocol, "_unset_keepalive_if_required"),
+        (WebSocketsSansIOProtocol, "connection_made"),
+        (WebSocketsSansIOProtocol, "connection_lost"),
+        (WebSocketsSansIOProtocol, "data_received"),
         (WebSocketsSansIOProtocol, "handle_connect"),
         (WebSocketsSansIOProtocol, "keepalive_timeout"),
         (uvicorn.Server, "capture_signals"),
@@ -50,7 +57,15 @@ def test_overridden_methods_are_defined_by_uvicorn(kind: type, method: str) -> N
 
 def test_websocket_protocol_has_the_attributes_a_subscriber_uses() -> None:
     source = inspect.getsource(WebSocketsSansIOProtocol)
-    for attribute in ("self.writable", "self.close_sent", "self.transport", "self.scope"):
+    for attribute in (
+        "self.writable",
+        "self.close_sent",
+        "self.transport",
+        "self.scope",
+        "self.conn",
+        "self.handshake_initiated",
+        "self.handshake_complete",
+    ):
         assert attribute in source
     assert "disconnected" in source
 

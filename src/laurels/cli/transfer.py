@@ -16,6 +16,8 @@ BATCH_BYTES = 4 * 1024 * 1024
 LINE_BYTES = 64 * 1024
 COLUMNS = ["userId", "score", "timestamp", "eventId", "metadata", "stamped"]
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+# What a spreadsheet takes for a formula, after any number of apostrophes.
+_FORMULA = re.compile(r"'*[=+\-@]")
 
 Item = dict[str, Any]
 
@@ -181,7 +183,11 @@ def _read_csv(lines: _Lines) -> Iterator[tuple[int, Item | str]]:
 def _csv_item(cells: dict[str | None, Any]) -> Item | str:
     if None in cells:
         return "more cells than columns"
-    item: Item = {name: cell for name, cell in cells.items() if name is not None and cell}
+    item: Item = {
+        name: cell[1:] if cell[0] == "'" and _FORMULA.match(cell[1:]) else cell
+        for name, cell in cells.items()
+        if name is not None and cell
+    }
     score = item.get("score", "")
     if not _NUMBER.fullmatch(score):
         return f"score {score!r} is not a number"
@@ -214,4 +220,5 @@ def _cell(event: Item, name: str) -> Any:
         return json.dumps(value, ensure_ascii=False)
     if name == "stamped":
         return "true" if value else ""
-    return value
+    # A spreadsheet would run a text like "=1+1" as a formula. The apostrophe makes it a text; an import removes it.
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value

@@ -8,12 +8,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from laurels.errors import LaurelsError, NotFound, WrongMethod
 from laurels.http.call import Endpoint
+from laurels.http.connections import Connections
 from laurels.http.hot_lane import HotLane
 from laurels.http.live import Live, serve_socket
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import internal_error, problem_response
 from laurels.http.routing import Answerer, RouteTree
 from laurels.service.laurels import Laurels
+from laurels.settings import ServerSettings
 
 log = structlog.get_logger()
 
@@ -21,13 +23,17 @@ log = structlog.get_logger()
 class Application:
     """The ASGI application. Endpoints access `laurels` and `pages` through the request."""
 
-    def __init__(self, laurels: Laurels, addresses: Iterable[tuple[str, str, Answerer]]) -> None:
+    def __init__(
+        self, laurels: Laurels, addresses: Iterable[tuple[str, str, Answerer]], settings: ServerSettings
+    ) -> None:
         self.laurels = laurels
+        # Used by the protocol (http/protocol.py).
+        self.connections = Connections(settings)
         self.pages = PageCache()
         self._tree = RouteTree()
         for method, path, answerer in addresses:
             self._tree.add(method, path, answerer)
-        # Used by the protocol (http/protocol.py). None: all requests go the ordinary way.
+        # Also used by the protocol. None: all requests go the ordinary way.
         self.hot_lane: HotLane | None = HotLane(laurels, self.pages, self._tree)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

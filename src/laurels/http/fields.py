@@ -29,6 +29,7 @@ IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=limits.IDEMPOTENCY
 BoardUuid = Annotated[str, Meta(min_length=1, max_length=limits.BOARD_UUID_CHARS, pattern=limits.SLUG_PATTERN)]
 PodId = Annotated[str, Meta(min_length=1, max_length=limits.POD_ID_CHARS, pattern=limits.SLUG_PATTERN)]
 Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARS, pattern=limits.ID_PATTERN)]
+DisplayName = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARS, pattern=limits.DISPLAY_NAME_PATTERN)]
 Score = Annotated[
     int | float,
     Meta(description="A finite number that a double can hold. Integers must be exact as a double; all up to 2^53 are."),

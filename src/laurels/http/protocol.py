@@ -1,7 +1,8 @@
 """uvicorn's HTTP and WebSocket protocols with additional limits and the hot lane.
 
-They limit the size of a request's head, the time until it has arrived, and the unsent data of a slow reader. The
-limits of request bodies are in call.py. Both protocols put a `link` into the state of the ASGI scope, through which an
+They limit the size of a request's head and trailers, the time until the head has arrived, the requests that wait for
+their responses, and the unsent data of a slow reader. The limits of request bodies are in call.py, the limits of
+connections in connections.py. Both protocols put a `link` into the state of the ASGI scope, through which an
 endpoint controls its connection. Requests that the hot lane can answer (hot_lane.py) never become ASGI calls.
 """
 
@@ -15,6 +16,9 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 
+from laurels.http.connections import Connections
+from laurels.settings import ServerSettings
+
 if TYPE_CHECKING:
     from laurels.http.hot_lane import HotCall, HotLane
 
@@ -23,6 +27,10 @@ Headers = Sequence[tuple[bytes, bytes]]
 HEAD_BYTES = 64 * 1024
 HEAD_TIMEOUT_S = 30.0
 BODY_TIMEOUT_S = 30
+# How long a client may leave responses unread.
+UNREAD_TIMEOUT_S = 30.0
+# How many requests of a connection may wait for the response to an earlier one.
+PIPELINED_REQUESTS = 100
 # In the state of a scope: the time by which the body must have arrived, if it is not BODY_TIMEOUT_S from now.
 BODY_DUE = "body_due"
 # Subscribers to live updates have nothing to send.
@@ -34,7 +42,12 @@ BUFFER_BYTES = 32 * 1024
 _NO_EVENT = asyncio.Event()
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+# Of applications other than ours.
+_OTHER_CONNECTIONS = Connections(ServerSettings())
 
 
 class Link:
@@ -60,7 +73,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._in_head = True
         self._head_bytes = 0
+        # The bytes of a request since its head or since the last part of its body: trailers, if there are many.
+        self._bytes_after_body = 0
         self._deadline: asyncio.TimerHandle | None = None
+        self._unread_deadline: asyncio.TimerHandle | None = None
+        self._connections = _connections_of(self.app)
+        self._is_admitted = False
+        # True after a limit has ended the connection: the rest of the data that arrived is ignored.
+        self._is_refused = False
         self._lane: HotLane | None = getattr(self.app, "hot_lane", None)
         # The request that is arriving, if the hot lane takes it, and its body so far.
         self._hot: HotCall | None = None
@@ -76,10 +96,20 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_head()
+        self._is_admitted = self._connections.admit(_address_of(self.client))
+        if self._is_admitted:
+            self._await_head()
+        else:
+            self._is_refused = True
+            self.transport.write(_TOO_MANY)
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._await_reader(waits=False)
+        if self._is_admitted:
+            self._is_admitted = False
+            self._connections.leave(_address_of(self.client))
         super().connection_lost(exc)
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
@@ -89,7 +119,9 @@ class BoundedProtocol(HttpToolsProtocol):
     # and starts again for the rest of the time if it was not.
 
     def _unset_keepalive_if_required(self) -> None:
-        self._idle_since = None
+        # The rest of a body whose request is already answered is not a new request.
+        if self._in_head:
+            self._idle_since = None
 
     def on_response_complete(self) -> None:
         # uvicorn starts the next request of a pipeline.
@@ -119,22 +151,54 @@ class BoundedProtocol(HttpToolsProtocol):
             self._leave_hot_lane()
         super().shutdown()
 
+    def handle_websocket_upgrade(self) -> None:
+        # From here on, BoundedSocket is the protocol of the connection.
+        self._is_admitted = False
+        super().handle_websocket_upgrade()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reader(waits=True)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._await_reader(waits=False)
+
+    def _await_reader(self, *, waits: bool) -> None:
+        """Start or stop the time within which the client must read its responses."""
+        if self._unread_deadline is not None:
+            self._unread_deadline.cancel()
+            self._unread_deadline = None
+        if waits:
+            self._unread_deadline = self.loop.call_later(UNREAD_TIMEOUT_S, self._cut, "unread")
+
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
         is_first = self._in_head and not self._head_bytes
         if is_first and self._lane is not None and self._may_respond():
             found = self._lane.recall(data)
             if found is not None and self._recall(*found):
                 return
         self._head_bytes += len(data)
+        self._bytes_after_body += len(data)
         self._forget_answered()
         super().data_received(data)
+        if is_first and self._in_head and self._lane is not None and self._answered is not None and self._requests == 1:
+            self._lane.remember(data, self._answered)
+        self._limit_request()
+
+    def _limit_request(self) -> None:
+        """Check the size of a request that is arriving, and limit the time for the rest of it."""
+        if self._is_refused:
+            return
         if self._in_head:
             if self._head_bytes > HEAD_BYTES:
-                self._refuse(_TOO_LARGE)
+                self._refuse(_TOO_LARGE, "large_head")
             elif self._head_bytes and self._deadline is None:
                 self._await_head()
-            elif is_first and self._lane is not None and self._answered is not None and self._requests == 1:
-                self._lane.remember(data, self._answered)
+        elif self._bytes_after_body > HEAD_BYTES:
+            self._refuse(_TOO_LARGE, "large_trailers")
         elif self._hot is not None and self._deadline is None:
             self._hot_due = self.loop.time() + BODY_TIMEOUT_S
             self._deadline = self.loop.call_at(self._hot_due, self._leave_hot_lane)
@@ -157,10 +221,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self.headers = []
         self.expect_100_continue = False
         self._requests += 1
+        if len(self.pipeline) >= PIPELINED_REQUESTS:
+            self._cut("pipeline")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # A trailer must not become a header: the guards have checked the headers.
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self._is_refused:
+            return
         self._in_head = False
-        self._head_bytes = 0
+        self._head_bytes = self._bytes_after_body = 0
         self._stop_waiting()
         if self._lane is not None and self._may_respond() and self.parser.get_http_version() == "1.1":
             self._hot = self._lane.enter(self.parser.get_method(), self.url, self.headers)
@@ -168,6 +241,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._begin_ordinary()
 
     def on_body(self, body: bytes) -> None:
+        if self._is_refused:
+            return
+        self._bytes_after_body = 0
         if self._hot is None:
             super().on_body(body)
             return
@@ -176,6 +252,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._leave_hot_lane()
 
     def on_message_complete(self) -> None:
+        if self._is_refused:
+            return
         self._in_head = True
         self._head_bytes = 0
         if self._hot is None:
@@ -229,18 +307,29 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._preamble[1]
 
     def _await_head(self) -> None:
-        self._deadline = self.loop.call_later(HEAD_TIMEOUT_S, self._refuse, _TOO_SLOW)
+        self._deadline = self.loop.call_later(HEAD_TIMEOUT_S, self._refuse, _TOO_SLOW, "slow_head")
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _refuse(self, answer: bytes) -> None:
+    def _refuse(self, answer: bytes, reason: str) -> None:
+        """Send a last answer, and close the connection."""
         self._stop_waiting()
+        self._is_refused = True
         if not self.transport.is_closing():
+            self._connections.note_closed(reason, _address_of(self.client))
             self.transport.write(answer)
             self.transport.close()
+
+    def _cut(self, reason: str) -> None:
+        """Close the connection at once, and discard its requests and unsent data."""
+        if not self._is_refused:
+            self._is_refused = True
+            self._connections.note_closed(reason, _address_of(self.client))
+            self.pipeline.clear()
+            self.transport.abort()
 
 
 class _HotCycle:
@@ -280,6 +369,15 @@ class _HotCycle:
         protocol.on_response_complete()
 
 
+def _connections_of(app: object) -> Connections:
+    return getattr(app, "connections", _OTHER_CONNECTIONS)
+
+
+def _address_of(client: tuple[str, int] | None) -> str:
+    """Return the address of a client, without the port; empty for a local socket."""
+    return "" if client is None else client[0]
+
+
 def _lines(headers: Headers) -> bytes:
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
@@ -308,6 +406,34 @@ def text_message(body: bytes) -> bytes:
 
 
 class BoundedSocket(WebSocketsSansIOProtocol):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._connections = _connections_of(self.app)
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(HEAD_TIMEOUT_S, self._end_handshake)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._connections.leave(_address_of(self.client))
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
+            # The WebSocket library accepts fewer and shorter headers, and uvicorn does not answer then.
+            self._connections.note_closed("large_head", _address_of(self.client))
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
+
+    def _end_handshake(self) -> None:
+        if not self.handshake_complete:
+            self._connections.note_closed("slow_handshake", _address_of(self.client))
+            self.transport.abort()
+
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         if hasattr(self, "scope"):

@@ -18,6 +18,7 @@ from laurels.http.fields import (
     Circle,
     Cron,
     DeadLetterId,
+    DisplayName,
     EventId,
     FieldPath,
     FlushMs,
@@ -223,7 +224,7 @@ class PeriodExtension(Body):
 
 
 class ProfileBody(Body):
-    display_name: Name | UnsetType | None = UNSET
+    display_name: DisplayName | UnsetType | None = UNSET
     avatar_url: WebhookUrl | UnsetType | None = UNSET
     region: Region | UnsetType | None = UNSET
     circles: Annotated[list[Circle], Meta(max_length=limits.CIRCLES)] | UnsetType | None = UNSET

@@ -31,6 +31,7 @@ from laurels.http.openapi import build_openapi
 from laurels.http.routing import Answerer
 from laurels.http.web_files import web_addresses
 from laurels.service.laurels import Laurels
+from laurels.settings import ServerSettings
 
 BOARD = "/api/v1/leaderboards/{UUID}"
 USER = BOARD + "/users/{userId}"
@@ -206,13 +207,17 @@ ROUTES = [
 ]
 
 
-def build_app(laurels: Laurels, *, probes_only: bool = False) -> ASGIApp:
+def build_app(
+    laurels: Laurels,
+    *,
+    probes_only: bool = False,
+    settings: ServerSettings = ServerSettings(),  # noqa: B008 - a frozen value
+) -> ASGIApp:
     """Return the application. `probes_only`: with the health checks and metrics alone."""
     served = [each for each in ROUTES if not probes_only or each.endpoint.guard is guards.anyone]
     calls = [(address.method, address.path, address.endpoint) for address in served]
-    return Application(
-        laurels, calls if probes_only else [*calls, *_documents(build_openapi(ROUTES)), *web_addresses()]
-    )
+    pages = [] if probes_only else [*_documents(build_openapi(ROUTES)), *web_addresses()]
+    return Application(laurels, [*calls, *pages], settings)
 
 
 def _documents(openapi: bytes) -> list[tuple[str, str, Answerer]]:

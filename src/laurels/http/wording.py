@@ -20,6 +20,7 @@ _KINDS = {
 }
 _PATTERNS = {
     limits.ID_PATTERN: "without control characters",
+    limits.DISPLAY_NAME_PATTERN: "without control, invisible or bidirectional characters",
     limits.URL_PATTERN: "that starts with http:// or https:// and has no spaces or control characters",
     limits.PATH_PATTERN: "of names separated by dots, such as user.id",
     limits.LETTER_ID_PATTERN: "of a partition and an offset, such as 0-17",

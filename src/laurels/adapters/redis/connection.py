@@ -38,6 +38,7 @@ from redis.exceptions import TimeoutError as RedisTimeout
 
 from laurels.adapters.redis.urls import RedisUrl
 from laurels.errors import Unavailable
+from laurels.logs import LogLimit
 from laurels.retry import CircuitBreaker
 
 log = structlog.get_logger()
@@ -50,6 +51,7 @@ PIPELINE_COMMANDS = 500
 # Interval between attempts while Redis can't be reached.
 TRY_EVERY_S = 0.25
 REFRESH_EVERY_S = 0.5
+LOG_EVERY_S = 10.0
 WITHOUT_RANKING = {"claim", "drop"}
 
 # All errors of the driver, and those that mean that a server is gone or no longer owns the key.
@@ -137,6 +139,8 @@ class RedisConnection:
         # Breakers exist only during a failure: one per tag in a cluster, because its nodes fail separately.
         self._breakers: dict[str, CircuitBreaker] = {}
         self._refreshed_at = 0.0
+        # In a cluster, each ranking is lost and found separately.
+        self._lost_log, self._found_log = LogLimit(LOG_EVERY_S), LogLimit(LOG_EVERY_S)
         # SPUBLISH if channels are sharded.
         self.publish_command = "PUBLISH"
         # How many times Redis, or a ranking in a cluster, was reached again after a failure.
@@ -267,19 +271,10 @@ class RedisConnection:
 
     def _settle(self, commands: list[_Command], results: list[Any]) -> None:
         for command, result in zip(commands, results, strict=True):
-            part = self._part(command.tag)
-            breaker = self._breakers.get(part)
             if _is_lost(result):
-                if breaker is None:
-                    log.warning("index_lost", reason=_words(result))
-                    breaker = self._breakers[part] = CircuitBreaker(TRY_EVERY_S)
-                breaker.failed()
-            elif breaker is not None:
-                del self._breakers[part]
-                # A single Redis has one breaker, so the first answer of any script ends an outage of all rankings.
-                if command.script.uses_ranking or not self.is_cluster:
-                    self.outages += 1
-                log.info("index_found")
+                self._note_lost(command, result)
+            else:
+                self._note_found(command)
             if command.done.done():
                 continue
             if isinstance(result, BaseException):
@@ -288,6 +283,24 @@ class RedisConnection:
                 command.done.set_exception(_unavailable(result))
             else:
                 command.done.set_result(result)
+
+    def _note_lost(self, command: _Command, result: Any) -> None:
+        part = self._part(command.tag)
+        breaker = self._breakers.get(part)
+        if breaker is None:
+            if (count := self._lost_log.count()) is not None:
+                log.warning("index_lost", reason=_words(result), rankings=count)
+            breaker = self._breakers[part] = CircuitBreaker(TRY_EVERY_S)
+        breaker.failed()
+
+    def _note_found(self, command: _Command) -> None:
+        if self._breakers.pop(self._part(command.tag), None) is None:
+            return
+        # A single Redis has one breaker, so the first answer of any script ends an outage of all rankings.
+        if command.script.uses_ranking or not self.is_cluster:
+            self.outages += 1
+        if (count := self._found_log.count()) is not None:
+            log.info("index_found", rankings=count)
 
     async def _send_or_repeat(self, commands: list[_Command]) -> list[Any]:
         results = await self._try(commands, "EVALSHA")

@@ -1,5 +1,6 @@
 """The Ledger in SQLite. It runs the functions of record.py, scores.py, registry.py and contents.py on its threads."""
 
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -63,6 +64,7 @@ class SqliteLedger:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock.acquire()
+            _make_private(self.path)
         except OSError as error:
             raise Unavailable(
                 "ledger_unavailable", f"The data folder {self.path.parent} can't be used: {error}"
@@ -230,6 +232,17 @@ class SqliteLedger:
 
     async def _refold_page(self, board: Board, after: str) -> list[Refolded]:
         return await self.threads.read(lambda c: scores.refold(c, board, after, CHUNK_USERS))
+
+
+def _make_private(path: Path) -> None:
+    """Create the database file, readable by its owner only; remove the permissions of others if it exists.
+
+    SQLite gives new files beside it the same permissions.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        if each.exists() and each.stat().st_mode & 0o077:
+            each.chmod(0o600)
 
 
 def _migrate(connection: sqlite3.Connection) -> list[str]:

@@ -14,6 +14,7 @@ import structlog
 
 from laurels.core.board import Board, Ranking
 from laurels.errors import LaurelsError
+from laurels.logs import LogLimit
 from laurels.metrics import BUILDS, REPAIR_QUEUE, REPAIRED
 from laurels.ports import Applied, AsOf, Index, IndexHealth, IndexState, Ledger, Position, RanksWanted, Row
 from laurels.retry import Backoff
@@ -24,6 +25,7 @@ log = structlog.get_logger()
 RETRY_S = 0.1
 MAX_RETRY_S = 1.0
 REPAIRS_AT_ONCE = 4
+LOG_EVERY_S = 10.0
 # Rows per call of the index, because one call blocks all others.
 APPLY_ROWS = 1000
 # The maximum size of the repair queue; beyond it, the repairer finds the missing rows in the ledger.
@@ -73,6 +75,8 @@ class IndexRepairer:
         self._by_period: dict[int, Board] = {}
         self._refresh: Callable[[], Awaitable[None]] | None = None
         self._passing: asyncio.Task[None] | None = None
+        # An outage affects all rankings at once.
+        self._begun_log, self._failed_log = LogLimit(LOG_EVERY_S), LogLimit(LOG_EVERY_S)
         # Limits concurrent repairs, because after a loss of the index all rankings need one.
         self._slots = asyncio.Semaphore(REPAIRS_AT_ONCE)
 
@@ -157,8 +161,8 @@ class IndexRepairer:
             REPAIR_QUEUE.set(self.waiting)
         repair = self._repairs.get(period_id)
         if repair is None or repair.done():
-            if error is not None:
-                log.info("index_repairing", board=board.uuid, period=ranking.period_id, reason=error.message)
+            if error is not None and (count := self._begun_log.count(error.message)) is not None:
+                log.info("index_repairing", reason=error.message, rankings=count, last_period=period_id)
             task = asyncio.create_task(self._repair_until_done(board.id, period_id), name=f"repair {board.uuid}")
             self._repairs[period_id] = task
 
@@ -307,18 +311,19 @@ class IndexRepairer:
 
     async def _repair_until_done(self, board_id: int, period_id: int) -> None:
         backoff = Backoff(RETRY_S, MAX_RETRY_S)
-        told = ""
         while True:
             try:
                 async with self._slots:
                     done = await self._repair_once(board_id, period_id)
             except LaurelsError as error:
-                if error.message != told and error.code not in {"build_running", "index_unavailable"}:
-                    log.warning("repair_failed", period=period_id, reason=error.message)
-                told = error.message
+                if error.code not in {"build_running", "index_unavailable"} and (
+                    count := self._failed_log.count(error.message)
+                ):
+                    log.warning("repair_failed", reason=error.message, attempts=count, last_period=period_id)
                 done = False
             except Exception:
-                log.exception("repair_failed", period=period_id)
+                if count := self._failed_log.count():
+                    log.exception("repair_failed", attempts=count, last_period=period_id)
                 done = False
             if done:
                 log.debug("index_repaired", period=period_id)

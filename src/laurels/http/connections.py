@@ -1,0 +1,56 @@
+"""The open connections of this process: how many there may be, in total and per address.
+
+Every connection that a limit ends, at its start or later, is counted in a metric by the reason, and logged at a limited
+rate.
+"""
+
+from collections import Counter
+
+import structlog
+
+from laurels.logs import LogLimit
+from laurels.metrics import CLOSED_CONNECTIONS, CONNECTIONS
+from laurels.settings import ServerSettings
+
+log = structlog.get_logger()
+
+LOG_EVERY_S = 10.0
+
+
+class Connections:
+    def __init__(self, settings: ServerSettings) -> None:
+        self._most = settings.max_connections
+        self._most_per_address = settings.max_connections_per_address
+        self._by_address: Counter[str] = Counter()
+        self._open = 0
+        self._limit = LogLimit(LOG_EVERY_S)
+
+    def admit(self, address: str) -> bool:
+        """Count a new connection, and return True; return False if there are too many, and count nothing.
+
+        `address` is empty for a local socket, which only the limit in total applies to.
+        """
+        if self._open >= self._most:
+            self.note_closed("too_many", address)
+            return False
+        if address and self._by_address[address] >= self._most_per_address:
+            self.note_closed("too_many_of_address", address)
+            return False
+        self._open += 1
+        self._by_address[address] += 1
+        CONNECTIONS.set(self._open)
+        return True
+
+    def leave(self, address: str) -> None:
+        """Count the end of a connection that was admitted."""
+        self._open -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+        CONNECTIONS.set(self._open)
+
+    def note_closed(self, reason: str, address: str) -> None:
+        """Note that a limit ends a connection."""
+        CLOSED_CONNECTIONS.labels(reason).inc()
+        if (count := self._limit.count(reason)) is not None:
+            log.warning("connections_closed", reason=reason, count=count, last_address=address)

@@ -1,0 +1,24 @@
+"""A server in the process of the test, so that the test can change its timeouts."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from laurels.config import read_settings
+from laurels.server import Server, listen
+from support.running import ADMIN_KEY
+
+
+async def with_server(folder: Path, work: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+    """Run a server, and call `work` with its port."""
+    listening = listen("127.0.0.1", 0)
+    ready = asyncio.Event()
+    server = Server(read_settings({"data_dir": folder}, {}), ADMIN_KEY, lambda _done, _total: None, ready.set)
+    serving = asyncio.create_task(server.serve(listening, "here"))
+    try:
+        await ready.wait()
+        await work(listening.getsockname()[1])
+    finally:
+        server.stop()
+        await serving
