@@ -346,6 +346,18 @@ def test_period_that_ended_while_disconnected_is_listed(visit: Open, tmp_path: P
         page.close()
 
 
+def test_incomplete_responses_cause_no_errors_on_the_page(visit: Open, arena: str) -> None:
+    """As from a server that is killed while it responds."""
+    page = visit("/")
+    for call in ("periods", "distribution", "regions"):
+        page.route(f"**/{arena}/{call}?*", lambda route: route.fulfill(content_type="application/json", body='{"a": ['))
+    page.goto(f"/boards/{arena}")
+    expect(steps(page)).to_have_text(NAMES[:3])
+    with page.expect_response("**/distribution?*"):
+        page.reload()
+    expect(steps(page)).to_have_text(NAMES[:3])
+
+
 def test_all_visible_rows_of_a_tall_screen_are_updated(api: httpx.Client, visit: Open, new_board: NewBoard) -> None:
     """More rows are visible at once than live updates cover."""
     board = new_board(name="Tall", public=True)

@@ -35,6 +35,7 @@ class Visit:
         # Some tests stop the server or read without a key.
         # A request in flight when a server is killed is reset, or gets no response.
         killed = ["status of 503", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "ERR_SOCKET_NOT_CONNECTED"]
+        killed.append("ERR_CONTENT_LENGTH_MISMATCH")
         self._expected = ["ERR_CONNECTION_REFUSED", "status of 401", *(killed if restarts else [])]
         self._url = url
         self.page.on("pageerror", lambda error: self.errors.append(f"error: {error}"))

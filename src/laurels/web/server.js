@@ -30,7 +30,9 @@ export async function read(path, query = {}) {
   const told = Date.parse(response.headers.get("Date") ?? "");
   // The header has a resolution of one second, so smaller differences are ignored.
   if (told && Math.abs(told - now()) > 1500) ahead = told - Date.now();
-  const body = await response.json().catch(() => ({ status: response.status, code: "internal", detail: response.statusText }));
+  // The body is incomplete if the connection was lost meanwhile, and no JSON if a proxy answered.
+  const body = await response.json().catch(() => null);
+  if (body === null) throw new Problem({ status: response.status, code: "internal", detail: response.statusText });
   if (!response.ok) throw new Problem(body);
   return body;
 }
