@@ -18,7 +18,6 @@ from laurels.service.live import (
     TopSpec,
     ViewSpec,
     hub,
-    reader,
 )
 from laurels.service.read.reads import Selection
 from support.people import ADMIN, create, held, play, submit
@@ -30,7 +29,7 @@ ALL = Selection(window="all")
 
 
 def anybody() -> SubscriberAccess:
-    return SubscriberAccess("key", lambda: None, lambda: None)
+    return SubscriberAccess("key", "default", lambda: None, lambda: None)
 
 
 def top(laurels: Laurels, limit: int = 10, selection: Selection = ALL) -> TopSpec:
@@ -189,9 +188,11 @@ def test_subscriptions_end_on_lost_access_or_blocked_sending(stage: Stage, monke
 
     async def work(laurels: Laurels) -> None:
         await create(laurels)
-        one = await laurels.live.subscribe(SubscriberAccess("", check, lambda: cut.append("one")), [top(laurels)], None)
+        one = await laurels.live.subscribe(
+            SubscriberAccess("", "default", check, lambda: cut.append("one")), [top(laurels)], None
+        )
         stuck = await laurels.live.subscribe(
-            SubscriberAccess("", lambda: None, lambda: cut.append("stuck")), [top(laurels)], None
+            SubscriberAccess("", "default", lambda: None, lambda: cut.append("stuck")), [top(laurels)], None
         )
         stuck.sending_since = time.monotonic()
         async with asyncio.timeout(PATIENCE_S):
@@ -289,12 +290,23 @@ def test_rows_of_new_views_count_towards_the_limit_at_once(stage: Stage, monkeyp
     play(stage, work)
 
 
-def test_read_budget_limits_the_rows_per_second() -> None:
-    async def run() -> None:
-        budget = reader.Budget(10_000, 100)
-        began = time.monotonic()
-        await asyncio.gather(*(budget.take(50) for _ in range(20)))
-        # 100 at once, and the other 900 at 10,000 per second.
-        assert time.monotonic() - began >= 0.08
+def test_views_of_one_pod_leave_room_for_those_of_another(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "POD_VIEW_ROWS", 1000)
 
-    asyncio.run(run())
+    async def work(laurels: Laurels) -> None:
+        await create(laurels)
+        await laurels.access.create_pod("other", "Other")
+        await create(laurels, uuid="theirs", pod_id="other")
+        theirs = TopSpec(held(laurels, "theirs").id, ALL, 900)
+        first = await laurels.live.subscribe(anybody(), [top(laurels, 900)], None)
+        with pytest.raises(TooMany, match="this pod"):
+            await laurels.live.subscribe(anybody(), [top(laurels, 200)], None)
+        other = SubscriberAccess("another key", "other", lambda: None, lambda: None)
+        second = await laurels.live.subscribe(other, [theirs], None)
+        laurels.live.leave(first)
+        third = await laurels.live.subscribe(anybody(), [top(laurels, 200)], None)
+        for each in (second, third):
+            laurels.live.leave(each)
+        assert laurels.live.usage.views_rows == 0
+
+    play(stage, work)

@@ -38,10 +38,9 @@ async def create(laurels: Laurels, uuid: str = "board", **fields: Any) -> Board:
     board = Board(
         id=0,
         uuid=uuid,
-        pod_id="default",
         name=uuid,
         created_at=0,
-        **({"windows": (DAILY, ALL_TIME), "segments": KINDS, "rule": Rule.INCREMENT} | fields),
+        **({"pod_id": "default", "windows": (DAILY, ALL_TIME), "segments": KINDS, "rule": Rule.INCREMENT} | fields),
     )
     return await laurels.boards.create(board, None)
 

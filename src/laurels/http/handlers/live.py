@@ -47,7 +47,7 @@ async def _subscribe(call: Call[LiveQuery, None]) -> Live:
         call.laurels.boards.to_read(caller, board.uuid)
 
     call.link.bound()
-    audience = SubscriberAccess(call.caller.key_id, check, call.link.cut)
+    audience = SubscriberAccess(call.caller.key_id, board.pod_id, check, call.link.cut)
     return Live(call.laurels.live, await call.laurels.live.subscribe(audience, specs, _after(call)))
 
 

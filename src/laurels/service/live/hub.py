@@ -39,8 +39,9 @@ SLOW_S = 10.0
 # A view without subscribers is kept for subscribers that reconnect.
 PAUSED_S = 60.0
 PAUSED_ROWS = 100_000
-# Maximum number of rows in all views together.
+# Maximum number of rows in all views together, and in the views of one pod.
 VIEW_ROWS = 1_000_000
+POD_VIEW_ROWS = 500_000
 
 
 class Usage(NamedTuple):
@@ -63,7 +64,7 @@ class LiveHub:
         self._subscriptions: set[Subscription] = set()
         self._per_key: Counter[str] = Counter()
         self._watches: dict[int, _BoardWatcher] = {}
-        self._rows = 0
+        self._rows: Counter[str] = Counter()
         # Oldest first, each with the time when its last subscriber left.
         self._paused: OrderedDict[ViewSpec, tuple[float, View]] = OrderedDict()
         self._sweeping: asyncio.Task[None] | None = None
@@ -72,7 +73,11 @@ class LiveHub:
     @property
     def usage(self) -> Usage:
         return Usage(
-            len(self._watches), self._rows, len(self._subscriptions), sum(self._per_key.values()), len(self._paused)
+            len(self._watches),
+            self._rows.total(),
+            len(self._subscriptions),
+            sum(self._per_key.values()),
+            len(self._paused),
         )
 
     async def subscribe(self, audience: SubscriberAccess, specs: Sequence[ViewSpec], after: str | None) -> Subscription:
@@ -92,7 +97,7 @@ class LiveHub:
             self._sweeping = asyncio.create_task(self._sweep(), name="live hub")
         try:
             # Enter all views before reading any, because their rows count from now on.
-            watched = [self._watch(spec).enter(spec, subscription) for spec in specs]
+            watched = [self._watch(spec, audience.pod_id).enter(spec, subscription) for spec in specs]
             coming = time.monotonic()
             subscription.begin(await asyncio.gather(*(each.first_look(coming) for each in watched)), after)
         except BaseException:
@@ -123,20 +128,26 @@ class LiveHub:
         tasks = [task for watch in self._watches.values() for task in watch.tasks]
         tasks += [self._sweeping] if self._sweeping else []
         await end_tasks(tasks)
+        await self.reader.close()
 
-    def _watch(self, spec: ViewSpec) -> "_BoardWatcher":
+    def _watch(self, spec: ViewSpec, pod_id: str) -> "_BoardWatcher":
         watch = self._watches.get(spec.board_id)
         if watch is None:
-            watch = self._watches[spec.board_id] = _BoardWatcher(self, spec.board_id)
+            watch = self._watches[spec.board_id] = _BoardWatcher(self, spec.board_id, pod_id)
         return watch
 
     def _need_room(self, audience: SubscriberAccess, specs: Sequence[ViewSpec]) -> None:
         watches = [self._watches.get(spec.board_id) for spec in specs]
         new = {spec for spec, watch in zip(specs, watches, strict=True) if watch is None or not watch.has(spec)}
         new_rows = sum(spec.size for spec in new)
-        if len(self._subscriptions) >= self._max or self._rows + new_rows > VIEW_ROWS:
+        if len(self._subscriptions) >= self._max or self._rows.total() + new_rows > VIEW_ROWS:
             raise TooMany(
                 "too_many_subscriptions", "This server has reached its limit of subscriptions. Try again later."
+            )
+        if self._rows[audience.pod_id] + new_rows > POD_VIEW_ROWS:
+            raise TooMany(
+                "too_many_subscriptions",
+                f"The live views of this pod have {POD_VIEW_ROWS:,} rows on this server, the maximum. Try again later.",
             )
         if self._per_key[audience.key_id] >= self._max_per_key:
             whose = "without a key" if not audience.key_id else "with this key"
@@ -144,14 +155,16 @@ class LiveHub:
 
     # For watchers
 
-    def resume(self, spec: ViewSpec) -> View | None:
+    def resume(self, spec: ViewSpec, pod_id: str) -> View | None:
         """Count the rows of a view as used, and return the view if it is paused."""
-        self._rows += spec.size
+        self._rows[pod_id] += spec.size
         paused = self._paused.pop(spec, None)
         return None if paused is None else paused[1]
 
-    def pause(self, spec: ViewSpec, view: View | None) -> None:
-        self._rows -= spec.size
+    def pause(self, spec: ViewSpec, pod_id: str, view: View | None) -> None:
+        self._rows[pod_id] -= spec.size
+        if not self._rows[pod_id]:
+            del self._rows[pod_id]
         if view is not None:
             self._paused[spec] = (time.monotonic(), view)
 
@@ -207,10 +220,10 @@ class LiveHub:
 class _SharedView:
     """A view with its subscriptions. At most one read of it runs at a time."""
 
-    def __init__(self, hub: LiveHub, spec: ViewSpec) -> None:
+    def __init__(self, hub: LiveHub, spec: ViewSpec, pod_id: str) -> None:
         self._hub = hub
         self.spec = spec
-        self.view = hub.resume(spec)
+        self.view = hub.resume(spec, pod_id)
         self.subscriptions: set[Subscription] = set()
         self.task: asyncio.Task[None] | None = None
         self._mark: Hashable | None = None
@@ -273,9 +286,10 @@ class _SharedView:
 class _BoardWatcher:
     """The task that refreshes all views of one board while they have subscriptions."""
 
-    def __init__(self, hub: LiveHub, board_id: int) -> None:
+    def __init__(self, hub: LiveHub, board_id: int, pod_id: str) -> None:
         self._hub = hub
         self._board_id = board_id
+        self._pod_id = pod_id
         self._viewed: dict[ViewSpec, _SharedView] = {}
         self._hint = asyncio.Event()
         # By period: the function that ends the subscription to the feed.
@@ -292,7 +306,7 @@ class _BoardWatcher:
     def enter(self, spec: ViewSpec, subscription: Subscription) -> _SharedView:
         viewed = self._viewed.get(spec)
         if viewed is None:
-            viewed = self._viewed[spec] = _SharedView(self._hub, spec)
+            viewed = self._viewed[spec] = _SharedView(self._hub, spec, self._pod_id)
             self._hint.set()
         viewed.subscriptions.add(subscription)
         return viewed
@@ -306,7 +320,7 @@ class _BoardWatcher:
             del self._viewed[spec]
             if viewed.task is not None:
                 viewed.task.cancel()
-            self._hub.pause(spec, viewed.view)
+            self._hub.pause(spec, self._pod_id, viewed.view)
         if not self._viewed:
             self._task.cancel()
             self._hear(set())

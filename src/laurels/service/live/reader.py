@@ -1,12 +1,11 @@
 """The reader of view states: the answers of `top` and `around` with names, within a budget of rows."""
 
-import asyncio
-import time
 from collections.abc import Hashable
 
 from laurels.errors import NotFound
 from laurels.ports import Clock, Page
 from laurels.service.boards.boards import Boards
+from laurels.service.live.budget import Budget
 from laurels.service.live.view import Facts, NamedEntry, State, TopSpec, ViewSpec
 from laurels.service.people.profiles import NO_PROFILE, Profiles
 from laurels.service.read.rank_source import ReadResult
@@ -17,21 +16,6 @@ ROWS_PER_S = 100_000
 AT_ONCE_ROWS = 5_000
 
 
-class Budget:
-    """A rate limit: `rows_per_s` rows per second, in bursts of up to `at_once`. Callers beyond it wait in order."""
-
-    def __init__(self, rows_per_s: int, at_once: int) -> None:
-        self._each_s = 1 / rows_per_s
-        self._ahead_s = at_once / rows_per_s
-        self._spent_until = 0.0
-
-    async def take(self, rows: int) -> None:
-        now = time.monotonic()
-        self._spent_until = max(self._spent_until, now) + rows * self._each_s
-        # Always yields to other tasks, because a read from memory does not.
-        await asyncio.sleep(max(0.0, self._spent_until - now - self._ahead_s))
-
-
 class Reader:
     def __init__(self, reads: Reads, boards: Boards, people: Profiles, clock: Clock) -> None:
         self._reads = reads
@@ -39,6 +23,9 @@ class Reader:
         self._profiles = people
         self._clock = clock
         self._budget = Budget(ROWS_PER_S, AT_ONCE_ROWS)
+
+    async def close(self) -> None:
+        await self._budget.close()
 
     async def read(
         self, look: ViewSpec, known: Hashable | None, before: State | None
@@ -55,7 +42,8 @@ class Reader:
         mark = None if revision is None else (facts, revision, self._profiles.revision)
         if mark is not None and mark == known:
             return None
-        await self._budget.take(look.size)
+        # A view of more rows than there are users reads only the users.
+        await self._budget.take(board.pod_id, look.size if before is None else min(look.size, before.total + 1))
         try:
             read: ReadResult[Page]
             if isinstance(look, TopSpec):

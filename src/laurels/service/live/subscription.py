@@ -8,13 +8,14 @@ from laurels.service.live.view import Frame, View, ViewSpec
 
 
 class SubscriberAccess:
-    """The key of a subscriber, and control of its connection.
+    """The key of a subscriber, the pod of the board that it watches, and control of its connection.
 
     `check` raises once the subscriber may no longer read; `cut` closes the connection.
     """
 
-    def __init__(self, key_id: str, check: Callable[[], None], cut: Callable[[], None]) -> None:
+    def __init__(self, key_id: str, pod_id: str, check: Callable[[], None], cut: Callable[[], None]) -> None:
         self.key_id = key_id
+        self.pod_id = pod_id
         self.check = check
         self.cut = cut
 
