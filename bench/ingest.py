@@ -30,6 +30,7 @@ from laurels.adapters.system_clock import SystemClock
 from laurels.core.schemas import FieldMappings, FieldSource, SchemaState, SchemaTerms, TimestampFormat
 from laurels.logs import configure_logs
 from laurels.ports import Feed, Index, Ledger
+from laurels.server import settle_memory
 from laurels.service.ingest.topics import Topics
 from laurels.service.laurels import Laurels
 from laurels.settings import Settings
@@ -167,6 +168,8 @@ async def ingest(name: str, ledger: Ledger, index: Index, feed: Feed, servers: s
         await laurels.open()
         await laurels.schemas.put(POD, "1", TERMS, SchemaState.ACTIVE)
         await laurels.load()
+        # As the server does after it has loaded.
+        settle_memory()
         # The board exists long before the consumer has joined its group.
         board = await bench_board(laurels)
         start, before = 0.0, 0

@@ -25,6 +25,7 @@ _ID = re.compile(limits.ID_PATTERN)
 _SLUG = re.compile(limits.SLUG_PATTERN)
 _UNITS = {TimestampFormat.EPOCH_MILLIS: 1000, TimestampFormat.EPOCH_SECONDS: 1_000_000}
 _MISSING = object()
+_NUMBERS = (int, float)
 
 Event = dict[str, Any]
 Path = tuple[str, ...]
@@ -78,6 +79,8 @@ class Transformer:
         self._uuid = _split(mappings.uuid)
         self._timestamp = None if mappings.timestamp is None else _split(mappings.timestamp)
         self._region = None if mappings.region is None else _split(mappings.region)
+        # For error messages.
+        self._score_field, self._timestamp_field = mappings.score, mappings.timestamp or ""
         self._to_us = _from_iso if terms.timestamp_format is TimestampFormat.ISO_8601 else _from_epoch
         self._unit = _UNITS.get(terms.timestamp_format, 1)
         self._event_id = terms.event_id_from
@@ -97,7 +100,7 @@ class Transformer:
         score = self._read_score(event)
         at, stamped = record.at, self._timestamp is None
         if self._timestamp is not None:
-            at = self._to_us(_need(event, self._timestamp, "timestamp"), ".".join(self._timestamp), self._unit)
+            at = self._to_us(_need(event, self._timestamp, "timestamp"), self._timestamp_field, self._unit)
         region = None
         if self._region is not None and _is_there(_find(event, self._region)):
             region = _text(event, self._region, "region", _SLUG, limits.REGION_CHARS)
@@ -115,10 +118,9 @@ class Transformer:
 
     def _read_score(self, event: Event) -> float:
         value = _need(event, self._score, "score")
-        field = ".".join(self._score)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        field = self._score_field
         whole = self.schema.terms.score_type is ScoreType.INTEGER
-        if not is_number or (whole and isinstance(value, float) and not value.is_integer()):
+        if not _is_number(value) or (whole and isinstance(value, float) and not value.is_integer()):
             kind = "a whole number" if whole else "a number"
             raise Invalid(
                 "invalid_score", f"{field} (score) must be {kind}, not {_show(value)}.", field=field, rule=kind
@@ -161,10 +163,15 @@ def _split(path: str) -> Path:
 
 def _find(event: Any, path: Path) -> Any:
     for part in path:
-        if not isinstance(event, dict):
+        if type(event) is not dict:
             return _MISSING
         event = event.get(part, _MISSING)
     return event
+
+
+def _is_number(value: Any) -> bool:
+    # JSON has no other numbers; a bool is an int, but not a number in JSON.
+    return type(value) in _NUMBERS
 
 
 def _is_there(value: Any) -> bool:
@@ -193,7 +200,11 @@ def _remove(event: Event, path: Path) -> None:
 
 
 def _text(event: Event, path: Path, what: str, pattern: re.Pattern[str], longest: int) -> str:
-    return _check_text(_need(event, path, what), ".".join(path), what, pattern, longest)
+    value = _need(event, path, what)
+    # The usual case first, because every record has several of them.
+    if type(value) is str and 1 <= len(value) <= longest and pattern.match(value):
+        return value
+    return _check_text(value, ".".join(path), what, pattern, longest)
 
 
 def _check_text(value: Any, field: str, what: str, pattern: re.Pattern[str], longest: int) -> str:
@@ -231,9 +242,9 @@ def _from_iso(value: Any, field: str, _unit: int) -> int:
 
 
 def _from_epoch(value: Any, field: str, unit: int) -> int:
+    if _is_number(value) and 0 <= value * unit <= LAST_US:
+        return value * unit if isinstance(value, int) else int(Decimal(repr(value)) * unit)
     rule = "milliseconds since 1970" if unit == _UNITS[TimestampFormat.EPOCH_MILLIS] else "seconds since 1970"
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value * unit <= LAST_US:
-        return int(Decimal(repr(value)) * unit)
     raise _bad_time(value, field, f"a number of {rule}")
 
 
