@@ -49,6 +49,7 @@ class LogLimit:
             return None
         if len(self._logged_at) >= MAX_KEYS:
             self._logged_at.clear()
+            self._count = Counter({key: self._count[key]})
         self._logged_at[key] = now
         return self._count.pop(key)
 

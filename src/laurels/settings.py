@@ -33,10 +33,10 @@ class ServerSettings:
     )
     fd: int | None = _setting(None, "Inherited socket to listen on, instead of host and port.")
     parent: int | None = _setting(None, "Process id of the parent. The server stops when that process ends.")
-    max_connections: int = _setting(20_000, "Maximum number of open connections per server process.", 1, 1_000_000)
+    max_connections: int = _setting(50_000, "Maximum number of open connections per server process.", 1, 1_000_000)
     max_connections_per_address: int = _setting(
-        10_000,
-        "Maximum number of open connections per client address. Behind a proxy, all clients have the same address.",
+        25_000,
+        "Maximum number of open connections per client address and process. Clients behind a proxy have its address.",
         1,
         1_000_000,
     )

@@ -109,6 +109,10 @@ def test_profile_is_set_read_changed_and_shown_with_ranks(
         "A\u00adda",
         "Ada\n",
         "\u2028",
+        " ",
+        "\u3164",
+        "Ada\u2800",
+        "\u00e9\u200d\u200d\u00e9",
     ],
 )
 def test_name_with_invisible_or_bidirectional_characters_is_refused(api: httpx.Client, pod: str, name: str) -> None:

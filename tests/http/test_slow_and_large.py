@@ -64,4 +64,4 @@ def test_incomplete_request_times_out(used: bool, sent: bytes, tmp_path: Path, m
         monkeypatch.setattr(call, "BODY_TIMEOUT_S", 0.2)
         monkeypatch.setattr(protocol, "BODY_TIMEOUT_S", 0.2)
 
-    asyncio.run(with_server(tmp_path, talk))
+    with_server(tmp_path, talk)

@@ -125,7 +125,9 @@ def test_new_board_and_key_are_usable_at_once_on_every_server(clients: list[http
         key = first.post("/api/v1/pods/default/keys", json={"role": "server"}).json()
         path = f"/api/v1/leaderboards/{uuid}"
         answers = [
-            httpx.put(f"{client.base_url}{path}/users/ada", json={"score": 1}, headers={"X-API-Key": key["key"]})
+            httpx.put(
+                f"{client.base_url}{path}/users/ada", json={"score": 1}, headers={"X-API-Key": key["key"]}, timeout=20
+            )
             for client in others
         ]
         assert [answer.status_code for answer in answers] == [200, 200, 200]

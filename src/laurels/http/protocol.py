@@ -27,7 +27,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 HEAD_BYTES = 64 * 1024
 HEAD_TIMEOUT_S = 30.0
 BODY_TIMEOUT_S = 30
-# How long a client may leave responses unread.
+# How long a client may read nothing of the responses that wait for it.
 UNREAD_TIMEOUT_S = 30.0
 # How many requests of a connection may wait for the response to an earlier one.
 PIPELINED_REQUESTS = 100
@@ -35,12 +35,16 @@ PIPELINED_REQUESTS = 100
 BODY_DUE = "body_due"
 # Subscribers to live updates have nothing to send.
 SOCKET_MESSAGE_BYTES = 4096
+# The WebSocket library accepts a few more headers, and lines that are a little longer.
+UPGRADE_HEADERS = 100
+UPGRADE_LINE_BYTES = 8000
 # Unsent data of a slow subscriber, in the kernel and in this process. The kernel's default is megabytes.
 SYSTEM_BUFFER_BYTES = 64 * 1024
 BUFFER_BYTES = 32 * 1024
 
 _NO_EVENT = asyncio.Event()
 
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -76,11 +80,14 @@ class BoundedProtocol(HttpToolsProtocol):
         # The bytes of a request since its head or since the last part of its body: trailers, if there are many.
         self._bytes_after_body = 0
         self._deadline: asyncio.TimerHandle | None = None
+        # Expires if the client reads nothing of the unsent data, which had this size when the timer started.
         self._unread_deadline: asyncio.TimerHandle | None = None
+        self._unsent_bytes = 0
         self._connections = _connections_of(self.app)
         self._is_admitted = False
         # True after a limit has ended the connection: the rest of the data that arrived is ignored.
         self._is_refused = False
+        self._is_cut = False
         self._lane: HotLane | None = getattr(self.app, "hot_lane", None)
         # The request that is arriving, if the hot lane takes it, and its body so far.
         self._hot: HotCall | None = None
@@ -102,11 +109,11 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self._is_refused = True
             self.transport.write(_TOO_MANY)
-            self.transport.close()
+            self._close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
-        self._await_reader(waits=False)
+        self._stop_waiting_for_reader()
         if self._is_admitted:
             self._is_admitted = False
             self._connections.leave(_address_of(self.client))
@@ -134,6 +141,9 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self.server_state.total_requests += 1
         self._idle_since = None if starts_next else self.loop.time()
+        if self.transport.is_closing():
+            # uvicorn has closed it, because the request or the shutdown of the server asked for that.
+            self._wait_for_reader()
 
     def timeout_keep_alive_handler(self) -> None:
         self.timeout_keep_alive_task = None
@@ -143,7 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if left_s > 0:
             self.timeout_keep_alive_task = self.loop.call_later(left_s, self.timeout_keep_alive_handler)
         else:
-            super().timeout_keep_alive_handler()
+            self._close()
 
     def shutdown(self) -> None:
         if self._hot is not None:
@@ -152,25 +162,57 @@ class BoundedProtocol(HttpToolsProtocol):
         super().shutdown()
 
     def handle_websocket_upgrade(self) -> None:
+        lines = [len(name) + len(value) for name, value in self.headers]
+        if len(lines) > UPGRADE_HEADERS or max([len(self.url), *lines]) > UPGRADE_LINE_BYTES:
+            self._refuse(_TOO_LARGE, "large_head")
+            return
         # From here on, BoundedSocket is the protocol of the connection.
         self._is_admitted = False
+        self._idle_since = None
+        self._stop_waiting_for_reader()
         super().handle_websocket_upgrade()
+        socket_protocol = self.transport.get_protocol()
+        if self.flow.write_paused and isinstance(socket_protocol, BoundedSocket):
+            socket_protocol.pause_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        super().send_400_response(msg)
+        self._wait_for_reader()
+
+    # Slow readers. A connection is cut if its client reads nothing for UNREAD_TIMEOUT_S while data waits for it: while
+    # writing is paused, and after the connection was closed, because a transport first sends what is left.
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._await_reader(waits=True)
+        self._wait_for_reader()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._await_reader(waits=False)
+        if not self.transport.is_closing():
+            self._stop_waiting_for_reader()
 
-    def _await_reader(self, *, waits: bool) -> None:
-        """Start or stop the time within which the client must read its responses."""
+    def _close(self) -> None:
+        """Close the connection as soon as the client has read what was sent."""
+        self.transport.close()
+        self._wait_for_reader()
+
+    def _wait_for_reader(self) -> None:
+        if self._unread_deadline is None:
+            self._unsent_bytes = self.transport.get_write_buffer_size()
+            self._unread_deadline = self.loop.call_later(UNREAD_TIMEOUT_S, self._check_reader)
+
+    def _check_reader(self) -> None:
+        self._unread_deadline = None
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if 0 < unsent_bytes < self._unsent_bytes:
+            self._wait_for_reader()
+        elif unsent_bytes:
+            self._cut("unread")
+
+    def _stop_waiting_for_reader(self) -> None:
         if self._unread_deadline is not None:
             self._unread_deadline.cancel()
             self._unread_deadline = None
-        if waits:
-            self._unread_deadline = self.loop.call_later(UNREAD_TIMEOUT_S, self._cut, "unread")
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
@@ -221,6 +263,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.headers = []
         self.expect_100_continue = False
         self._requests += 1
+        self._idle_since = None
         if len(self.pipeline) >= PIPELINED_REQUESTS:
             self._cut("pipeline")
 
@@ -321,12 +364,13 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self._connections.note_closed(reason, _address_of(self.client))
             self.transport.write(answer)
-            self.transport.close()
+            self._close()
 
     def _cut(self, reason: str) -> None:
         """Close the connection at once, and discard its requests and unsent data."""
-        if not self._is_refused:
-            self._is_refused = True
+        self._is_refused = True
+        if not self._is_cut:
+            self._is_cut = True
             self._connections.note_closed(reason, _address_of(self.client))
             self.pipeline.clear()
             self.transport.abort()
@@ -424,9 +468,9 @@ class BoundedSocket(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
-            # The WebSocket library accepts fewer and shorter headers, and uvicorn does not answer then.
-            self._connections.note_closed("large_head", _address_of(self.client))
-            self.transport.write(_TOO_LARGE)
+            # The WebSocket library refused the request, and uvicorn does not answer.
+            self._connections.note_closed("bad_handshake", _address_of(self.client))
+            self.transport.write(_BAD_REQUEST)
             self.transport.close()
 
     def _end_handshake(self) -> None:

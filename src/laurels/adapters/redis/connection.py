@@ -288,8 +288,10 @@ class RedisConnection:
         part = self._part(command.tag)
         breaker = self._breakers.get(part)
         if breaker is None:
-            if (count := self._lost_log.count()) is not None:
-                log.warning("index_lost", reason=_words(result), rankings=count)
+            count = self._lost_log.count()
+            # The first one, which is the only one without a cluster, is always logged.
+            if count is not None or not self._breakers:
+                log.warning("index_lost", reason=_words(result), rankings=count or 1)
             breaker = self._breakers[part] = CircuitBreaker(TRY_EVERY_S)
         breaker.failed()
 
@@ -299,8 +301,9 @@ class RedisConnection:
         # A single Redis has one breaker, so the first answer of any script ends an outage of all rankings.
         if command.script.uses_ranking or not self.is_cluster:
             self.outages += 1
-        if (count := self._found_log.count()) is not None:
-            log.info("index_found", rankings=count)
+        count = self._found_log.count()
+        if count is not None or not self._breakers:
+            log.info("index_found", rankings=count or 1)
 
     async def _send_or_repeat(self, commands: list[_Command]) -> list[Any]:
         results = await self._try(commands, "EVALSHA")

@@ -5,6 +5,8 @@ import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import structlog
+
 from laurels.adapters.file_lock import FileLock
 from laurels.adapters.sql.files import Migration, load_migrations
 from laurels.adapters.sql.mapping import RowBatch
@@ -34,6 +36,8 @@ from laurels.ports import (
     Row,
     StoredEvent,
 )
+
+log = structlog.get_logger()
 
 CHUNK_ROWS = 5000
 CHUNK_USERS = 1000
@@ -242,7 +246,10 @@ def _make_private(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         if each.exists() and each.stat().st_mode & 0o077:
-            each.chmod(0o600)
+            try:
+                each.chmod(0o600)
+            except PermissionError:
+                log.warning("ledger_readable_by_others", file=str(each), hint="another user owns it: chmod 600")
 
 
 def _migrate(connection: sqlite3.Connection) -> list[str]:

@@ -65,16 +65,18 @@ class Registry:
 
     async def refresh(self) -> None:
         """Reload everything if the ledger's registry revision or history has changed."""
-        if not self._shared:
-            return
-        async with self._refreshing:
-            # Read the revision before the data, so that the next refresh sees a change in between.
-            history = (await self._ledger.read_as_of()).history
-            state = (history, await self._ledger.registry_revision())
-            if state != self._state:
-                for reload in self.reloads:
-                    await reload()
-                self._state = state
+        if self._shared:
+            async with self._refreshing:
+                await self._refresh()
+
+    async def _refresh(self) -> None:
+        # Read the revision before the data, so that the next refresh sees a change in between.
+        history = (await self._ledger.read_as_of()).history
+        state = (history, await self._ledger.registry_revision())
+        if state != self._state:
+            for reload in self.reloads:
+                await reload()
+            self._state = state
 
     async def look_again(self) -> None:
         """Refresh for a call that names something unknown.
@@ -93,12 +95,14 @@ class Registry:
     async def _look_later(self) -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, self._looked_at + LOOK_EVERY_S - loop.time()))
-        # A call from now on needs another refresh: what it names may be created after this one has read the ledger.
-        self._look, self._looked_at = None, loop.time()
-        try:
-            await self.refresh()
-        except LaurelsError as error:
-            log.debug("registry_not_read", reason=error.message)
+        async with self._refreshing:
+            # A call from now on needs another refresh, which waits for this one: what it names may be created after
+            # this one has read the ledger.
+            self._look, self._looked_at = None, loop.time()
+            try:
+                await self._refresh()
+            except LaurelsError as error:
+                log.debug("registry_not_read", reason=error.message)
 
     async def _watch(self) -> None:
         while True:

@@ -4,6 +4,7 @@ Rows that can't be applied go to the repairer (repairer.py).
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -192,13 +193,19 @@ class IndexUpdater:
 
 async def _in_turn(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results of all works, one after the other. Raises the first error, after all of them have ended."""
+    left = deque(works)
     results: list[T] = []
     failure: Exception | None = None
-    for work in works:
-        try:
-            results.append(await work)
-        except Exception as error:  # noqa: BLE001 - raised below
-            failure = failure or error
+    try:
+        while left:
+            try:
+                results.append(await left.popleft())
+            except Exception as error:  # noqa: BLE001 - raised below
+                failure = failure or error
+    finally:
+        # After a cancellation.
+        for work in left:
+            work.close()
     if failure is not None:
         raise failure
     return results
