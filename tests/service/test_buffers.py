@@ -65,6 +65,33 @@ async def write(laurels: Laurels, board: Board, scores: list[tuple[str, float]])
     await asyncio.gather(*(one(*each) for each in scores))
 
 
+def test_flush_waits_for_rows_that_are_being_sent(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running(repair_interval_ms=600_000) as laurels:
+            board = await create(laurels, flush_ms=1)
+            begun, may_go_on = asyncio.Event(), asyncio.Event()
+            index: Any = laurels.index
+            apply = index.apply
+
+            async def slow(ranking: Ranking, rows: Sequence[Row], *rest: Any, **named: Any) -> Applied:
+                begun.set()
+                await may_go_on.wait()
+                applied: Applied = await apply(ranking, rows, *rest, **named)
+                return applied
+
+            index.apply = slow
+            await write(laurels, board, [("ada", 1)])
+            await begun.wait()
+            flushing = asyncio.create_task(laurels.updater.buffers.flush())
+            await asyncio.sleep(0.05)
+            assert not flushing.done()
+            may_go_on.set()
+            await flushing
+            assert await top(laurels, board) == ["ada"]
+
+    asyncio.run(run())
+
+
 def test_many_writes_reach_the_index_in_few_batches(stage: Stage) -> None:
     async def run() -> None:
         async with stage.running(repair_interval_ms=600_000) as laurels:

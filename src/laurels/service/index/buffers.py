@@ -25,6 +25,7 @@ class Buffers:
         # The AsOf is from before the first of the rows was read.
         self.rows: dict[Ranking, tuple[Board, dict[str, Row], AsOf]] = {}
         self._flushing: dict[Ranking, asyncio.Task[None]] = {}
+        self._sending: set[asyncio.Future[object]] = set()
         self._full: dict[Ranking, asyncio.Event] = {}
 
     def add(self, board: Board, ranking: Ranking, rows: Sequence[Row], as_of: AsOf) -> None:
@@ -47,10 +48,12 @@ class Buffers:
         return bool(self._flushing)
 
     async def flush(self) -> None:
-        """Send all buffered rows now."""
-        while self.rows:
+        """Send all buffered rows now. When it returns, rows that were being sent before have been sent, too."""
+        while self.rows or self._sending:
             for ranking in list(self.rows):
                 await self._flush(ranking)
+            if self._sending:
+                await asyncio.wait(self._sending)
 
     async def close(self) -> None:
         await self.flush()
@@ -70,5 +73,8 @@ class Buffers:
     async def _flush(self, ranking: Ranking) -> None:
         board, gathered, as_of = self.rows.pop(ranking, (None, {}, AsOf()))
         if board is not None:
-            await self._send(board, ranking, list(gathered.values()), as_of)
+            sending = asyncio.ensure_future(self._send(board, ranking, list(gathered.values()), as_of))
+            self._sending.add(sending)
+            sending.add_done_callback(self._sending.discard)
+            await sending
             BUFFERED.set(sum(len(waiting) for _, waiting, _ in self.rows.values()))
