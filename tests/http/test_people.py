@@ -109,7 +109,6 @@ def test_profile_is_set_read_changed_and_shown_with_ranks(
         "A\u00adda",
         "Ada\n",
         "\u2028",
-        " ",
         "\u3164",
         "Ada\u2800",
         "\u00e9\u200d\u200d\u00e9",

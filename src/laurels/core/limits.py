@@ -61,15 +61,15 @@ AHEAD_US = 5 * 60 * SECOND_US
 # would accept a newline at the end. The OpenAPI document omits the look-ahead (see http/openapi.py).
 END = "$(?!\\n)"
 ID_PATTERN = f"^[^\\u0000-\\u001f\\u007f-\\u009f]+{END}"
-# Not only spaces, and nothing that is invisible or changes the direction of writing, because a name could then look
-# like another one. Emoji and some scripts join characters with U+200C and U+200D: one of these is allowed between two
+# Nothing that is invisible or changes the direction of writing, because a name could then look like another one.
+# Emoji and some scripts join characters with U+200C and U+200D: one of these is allowed between two
 # characters that are not ASCII.
 _INVISIBLE = (
     "\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180e\\u200b-\\u200f\\u2028-\\u202e"
     "\\u2060-\\u206f\\u2800\\u3164\\ufeff\\uffa0\\ufff9-\\ufffb"
 )
 _JOINABLE = "[^\\u0000-\\u007f\\u200c\\u200d]"
-DISPLAY_NAME_PATTERN = f"^(?=.*\\S)(?:[^{_INVISIBLE}]|(?<={_JOINABLE})[\\u200c\\u200d](?={_JOINABLE}))+{END}"
+DISPLAY_NAME_PATTERN = f"^(?:[^{_INVISIBLE}]|(?<={_JOINABLE})[\\u200c\\u200d](?={_JOINABLE}))+{END}"
 KEY_ID_PATTERN = f"^[0-9a-f]{{12}}{END}"
 DIGEST_PATTERN = f"^[0-9a-f]{{64}}{END}"
 URL_PATTERN = f"^https?://[^\\s\\u0000-\\u001f\\u007f-\\u009f]+{END}"

@@ -21,7 +21,7 @@ POLL_S = 0.5
 PAUSE_S = 0.1
 # The minimum interval between refreshes that calls cause, and how long such a call waits.
 LOOK_EVERY_S = 0.05
-LOOK_TIMEOUT_S = 1.0
+LOOK_TIMEOUT_S = 3.0
 
 Reload = Callable[[], Awaitable[None]]
 
