@@ -62,6 +62,16 @@ def decode_body(body: bytes, decoder: "msgspec.json.Decoder[T]", noun: str = "bo
         raise _from_bad_json(body, error) from None
 
 
+def decode_plain(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T | None:
+    """Decode JSON bytes like `decode_body`; return None if they are invalid or need special treatment."""
+    if _LONG_FRACTION.search(body):
+        return None
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def decode_texts(texts: dict[str, str], kind: type[T]) -> T:
     """Convert query parameters to a typed value; raises `Invalid`."""
     try:

@@ -21,10 +21,7 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
     _need_current_boards(connection, {event.board.id: event.board for event in events})
     anybody_erased, anybody_hidden = connection.execute(SQL["special_cases"]).fetchone()
     erased = {number for number, event in enumerate(events) if anybody_erased and _is_erased(connection, event)}
-    keys: list[list[RowKey]] = [
-        [] if number in erased else [(period.id, event.user_id) for period in event.board.periods_at(event.at)]
-        for number, event in enumerate(events)
-    ]
+    keys = _keys(events, erased)
     outcomes = _insert_events(connection, events, keys, erased)
     before = _find_rows(connection, keys)
     standings = {key: row.standing if row else None for key, row in before.items()}
@@ -64,6 +61,22 @@ def _is_erased(connection: sqlite3.Connection, event: Event) -> bool:
     pod_id = event.board.pod_id
     found = connection.execute(SQL["erased_at"], (pod_id, digest_of(pod_id, event.user_id))).fetchone()
     return found is not None and min(event.at, event.received_at) < found[0]
+
+
+def _keys(events: Sequence[Event], erased: Collection[int]) -> list[list[RowKey]]:
+    """Return the keys of the rows in which each event counts; none for the events in `erased`."""
+    keys: list[list[RowKey]] = []
+    last: tuple[Board | None, int] = (None, 0)
+    periods: list[int] = []
+    for number, event in enumerate(events):
+        board, at = event.board, event.at
+        # Most events of a batch have the same board and time.
+        if board is not last[0] or at != last[1]:
+            last = (board, at)
+            periods = [period.id for period in board.periods_at(at)]
+        user_id = event.user_id
+        keys.append([] if number in erased else [(period_id, user_id) for period_id in periods])
+    return keys
 
 
 def _insert_events(
@@ -121,10 +134,14 @@ def _compare_stored(connection: sqlite3.Connection, event: Event, seq: int) -> R
 
 
 def _find_rows(connection: sqlite3.Connection, keys: Iterable[Sequence[RowKey]]) -> dict[RowKey, Row | None]:
-    """Return the stored rows of all keys; None for those that don't exist."""
+    """Return the stored rows of all keys; None for those that don't exist. One query per period."""
     found: dict[RowKey, Row | None] = {key: None for own in keys for key in own}
-    for columns in connection.execute(SQL["rows_of_keys"], (json.dumps(list(found)),)):
-        found[columns[0], columns[1]] = read_row(*columns)
+    periods: dict[int, list[str]] = {}
+    for period_id, user_id in found:
+        periods.setdefault(period_id, []).append(user_id)
+    for period_id, user_ids in periods.items():
+        for columns in connection.execute(SQL["rows_of_keys"], (period_id, json.dumps(user_ids))):
+            found[columns[0], columns[1]] = read_row(*columns)
     return found
 
 
@@ -146,7 +163,7 @@ def _take_regions(connection: sqlite3.Connection, events: Sequence[Event]) -> li
 def _changes(
     keys: list[RowKey], before: dict[RowKey, Row | None], after: dict[RowKey, Row | None]
 ) -> tuple[RowChange, ...]:
-    return tuple(RowChange(row, before[key]) for key in keys if (row := after.get(key)) is not None)
+    return tuple([RowChange(row, before[key]) for key in keys if (row := after.get(key)) is not None])
 
 
 def _others(event: Event, resegmented: dict[RowKey, Row], after: dict[RowKey, Row | None]) -> tuple[Row, ...]:

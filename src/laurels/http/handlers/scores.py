@@ -1,5 +1,7 @@
 """Submission of one or many scores, and removal of a user from a board."""
 
+from collections.abc import Sequence
+from itertools import count, repeat
 from typing import Literal
 
 import msgspec
@@ -11,7 +13,7 @@ from laurels.core.instants import to_datetime, to_us
 from laurels.errors import LaurelsError, Unavailable
 from laurels.http.answers import BatchAnswer, PeriodScore, ScoreAnswer, ScoreResult
 from laurels.http.call import Answered, Call, Finish, HotPlan
-from laurels.http.decode import decode_body
+from laurels.http.decode import decode_body, decode_plain
 from laurels.http.people_answers import RemovedAnswer
 from laurels.http.problems import problem_of
 from laurels.http.requests import BoardReasonQuery, NoQuery, ScoreBatch, ScoreItem, ScoreUpdate
@@ -27,6 +29,7 @@ _STATUS: dict[RecordOutcome, Literal["accepted", "duplicate", "spooled"]] = {
 }
 
 _item = msgspec.json.Decoder(ScoreItem)
+_items = msgspec.json.Decoder(list[ScoreItem])
 
 
 class _Named(msgspec.Struct, rename="camel"):
@@ -102,7 +105,7 @@ async def post_scores(call: Call[NoQuery, ScoreBatch]) -> Answered[BatchAnswer]:
     """
     board = call.board
     key = call.idempotency_key
-    items = [_read_item(raw, None if key is None else f"{key}#{number}") for number, raw in enumerate(call.body.scores)]
+    items = _read_items(call.body.scores, key)
     repeatable = all(isinstance(item, LaurelsError) or item.event_id for item in items)
     if not repeatable:
         now = call.laurels.clock.now_us()
@@ -143,11 +146,25 @@ def to_submission(user_id: str, update: ScoreUpdate, event_id: str | None) -> Su
     )
 
 
-def _read_item(raw: msgspec.Raw, event_id: str | None) -> Submission | LaurelsError:
+def _read_items(raws: Sequence[msgspec.Raw], key: str | None) -> list[Submission | LaurelsError]:
+    """Decode the items of a batch. `key`: the Idempotency-Key of the call."""
+    # All at once takes a quarter of the time, but works only if every item is plain and valid.
+    items = decode_plain(b"[%b]" % b",".join(raws), _items) or map(_read_item, raws)
+    ids = repeat(None) if key is None else (f"{key}#{number}" for number in count())
+    return [
+        item if isinstance(item, LaurelsError) else _to_submission(item, event_id)
+        for item, event_id in zip(items, ids, strict=False)
+    ]
+
+
+def _read_item(raw: msgspec.Raw) -> ScoreItem | LaurelsError:
     try:
-        item = decode_body(bytes(raw), _item, "item")
+        return decode_body(bytes(raw), _item, "item")
     except LaurelsError as error:
         return error
+
+
+def _to_submission(item: ScoreItem, event_id: str | None) -> Submission:
     submission = to_submission(item.user_id, item, event_id)
     return replace(submission, stamped=True) if item.stamped else submission
 

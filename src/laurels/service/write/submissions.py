@@ -232,27 +232,29 @@ def _answer(event: Event, written: WriteResult | LaurelsError) -> Accepted | Lau
         return Conflict(
             "user_erased", "This user was erased. Scores from before the erasure are not accepted.", field="userId"
         )
-    spooled = written.record.outcome is RecordOutcome.SPOOLED
-    taken = {period.window: period for period in board.periods_at(event.at)}
-    changes = {change.row.period_id: change for change in written.record.changes}
-    counted: list[PeriodResult] = []
-    late: list[str] = []
-    for window in board.windows:
-        period = taken.get(window.name)
-        if period is None:
-            late.append(window.name)
-        elif (change := changes.get(period.id)) is not None:
-            counted.append(_counted(board, period, change, written.rank_changes.get(period.id)))
-    state = RankState.SPOOLED if spooled else counted[0].rank_state if counted else RankState.PERIOD_OVER
-    return Accepted(
-        written.record.outcome,
-        event.event_id,
-        event.user_id,
-        tuple(counted),
-        () if spooled else tuple(late),
-        state,
-        event.received_at,
-    )
+    changes, rank_changes = written.record.changes, written.rank_changes
+    periods = board.periods_at(event.at)
+    if len(changes) == len(periods) == len(board.windows) == 1:
+        # As below: most boards have one window.
+        counted: tuple[PeriodResult, ...] = (_counted(board, periods[0], changes[0], rank_changes.get(periods[0].id)),)
+        late: tuple[str, ...] = ()
+    else:
+        taken = {period.window: period for period in periods}
+        by_period = {change.row.period_id: change for change in changes}
+        counted = tuple(
+            [
+                _counted(board, period, by_period[period.id], rank_changes.get(period.id))
+                for window in board.windows
+                if (period := taken.get(window.name)) is not None and period.id in by_period
+            ]
+        )
+        late = tuple([window.name for window in board.windows if window.name not in taken])
+    outcome = written.record.outcome
+    if outcome is RecordOutcome.SPOOLED:
+        state, late = RankState.SPOOLED, ()
+    else:
+        state = counted[0].rank_state if counted else RankState.PERIOD_OVER
+    return Accepted(outcome, event.event_id, event.user_id, counted, late, state, event.received_at)
 
 
 def _counted(board: Board, period: Period, change: RowChange, rank_change: RankChange | None) -> PeriodResult:
