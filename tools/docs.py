@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 
 from laurels.cli import app
 from laurels.errors import CODES
+from laurels.http.permissions import permissions_of
 from laurels.http.routes import ROUTES
 from laurels.settings import SETTINGS, Setting, Settings
 
@@ -108,11 +109,19 @@ def calls(tag: str) -> str:
     return _rows(("call", "what it does"), rows)
 
 
+def permissions(_part: str) -> str:
+    return _rows(
+        ("call", "admin", "server key", "scope", "client key", "player token", "no key"),
+        [(f"`{each.method} {each.path}`", *permissions_of(each.endpoint)) for each in ROUTES],
+    )
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     "settings": settings,
     "metrics": metrics,
     "errors": errors,
     "calls": calls,
+    "permissions": permissions,
     "commands": commands,
 }
 

@@ -185,6 +185,12 @@ CODES: dict[str, str] = {
     "key_required": "the request needs a key (reads of public boards need none)",
     "key_unknown": "the key is unknown or revoked",
     "role_forbidden": "the role of the key does not allow this request",
+    "scope_forbidden": "the key lacks the scope that this request needs",
+    "player_token_required": "a client key can't read the data of one player: use a player token or a server key",
+    "token_invalid": "the token is malformed, forged or revoked",
+    "token_expired": "the key or the token has expired",
+    "players_may_not_write": "the board does not accept scores from players themselves",
+    "origin_forbidden": "the pod does not allow calls from this web origin",
     # Stored data
     "board_not_found": "the board does not exist, or the key may not see it",
     "pod_not_found": "the pod does not exist, or the key may not see it",
@@ -224,6 +230,7 @@ CODES: dict[str, str] = {
     "changed_meanwhile": "the data was changed by someone else at the same time",
     # Temporary problems
     "too_many_pending": "the pod has too many writes waiting",
+    "too_many_scores": "the player submits more scores per minute than the board accepts",
     "too_many_subscriptions": "the key or the server has the maximum number of live subscriptions",
     "overloaded": "the server has too many requests waiting",
     "starting": "the server is starting: it is opening the ledger or loading the index",

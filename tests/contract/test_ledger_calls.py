@@ -17,6 +17,7 @@ from laurels.ports import (
     Pod,
     RecordOutcome,
     Role,
+    Scope,
 )
 from support.ledgers import Opening, new_board, new_event, open_postgres, open_sqlite, with_ledger
 
@@ -159,3 +160,54 @@ def test_boards_keys_and_pods_are_unchanged_after_reopen(tmp_path: Path, opening
         return await ledger.boards(), await ledger.keys(), await ledger.pods()
 
     assert with_ledger(opening, tmp_path, read) == ([changed], [key], [Pod("pod", "Pod", 0)])
+
+
+def test_scopes_ends_and_uses_of_keys_are_stored(tmp_path: Path, opening: Opening) -> None:
+    scopes = (Scope.READ, Scope.SCORES_WRITE)
+
+    async def store(ledger: Ledger) -> Any:
+        await new_board(ledger)
+        await ledger.create_key(Key("k1", "pod", Role.SERVER, None, b"digest", 5, 9, scopes))
+        await ledger.create_key(Key("k2", None, Role.ADMIN, "ada", b"digest", 6))
+        before = await ledger.registry_revision()
+        await ledger.mark_used([("k2", 20), ("k1", 30), ("gone", 40)])
+        await ledger.mark_used([("k1", 10)])
+        # The time of the last use is no reason to reload the keys.
+        assert await ledger.registry_revision() == before
+        assert await ledger.expire_key("k2", 50)
+        assert not await ledger.expire_key("gone", 50)
+        assert await ledger.registry_revision() > before
+
+    async def read(ledger: Ledger) -> Any:
+        return await ledger.keys()
+
+    with_ledger(opening, tmp_path, store)
+    assert with_ledger(opening, tmp_path, read) == [
+        Key("k1", "pod", Role.SERVER, None, b"digest", 5, 9, scopes, 30),
+        Key("k2", None, Role.ADMIN, "ada", b"digest", 6, 50, None, 20),
+    ]
+
+
+def test_revocations_of_tokens_and_origins_of_pods_are_stored(tmp_path: Path, opening: Opening) -> None:
+    async def store(ledger: Ledger) -> Any:
+        await new_board(ledger)
+        await ledger.revoke_tokens("pod", "ada", 100, 0)
+        await ledger.revoke_tokens("pod", "bob", 200, 0)
+        await ledger.revoke_tokens("pod", "bob", 150, 0)
+        assert await ledger.token_revocations(0) == {("pod", "ada"): 100, ("pod", "bob"): 200}
+        assert await ledger.token_revocations(101) == {("pod", "bob"): 200}
+        before = await ledger.registry_revision()
+        await ledger.revoke_tokens("pod", "cyd", 300, 120)
+        assert await ledger.registry_revision() > before
+        with pytest.raises(NotFound):
+            await ledger.revoke_tokens("nobody", "ada", 100, 0)
+        with pytest.raises(NotFound):
+            await ledger.set_origins("nobody", ["*"])
+        return await ledger.set_origins("pod", ["https://a.example", "https://b.example"])
+
+    async def read(ledger: Ledger) -> Any:
+        return await ledger.token_revocations(0), await ledger.pods()
+
+    pod = with_ledger(opening, tmp_path, store)
+    assert pod.allowed_origins == ("https://a.example", "https://b.example")
+    assert with_ledger(opening, tmp_path, read) == ({("pod", "bob"): 200, ("pod", "cyd"): 300}, [pod])

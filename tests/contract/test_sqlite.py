@@ -12,7 +12,7 @@ import pytest
 from laurels.adapters.sql.files import load_migrations
 from laurels.adapters.sqlite.sql import SQL
 from laurels.errors import Unavailable
-from laurels.ports import Ledger
+from laurels.ports import Key, Ledger, Pod, Role
 from support.ledgers import open_sqlite, with_ledger
 
 
@@ -72,3 +72,22 @@ def test_only_listed_sqlite_statements_scan_a_large_table() -> None:
             steps = [step.split() for *_, step in plan]
             looked |= {name for step in steps if step[0] == "SCAN" and step[1] in large}
         assert looked == meant
+
+
+def test_keys_and_boards_of_the_first_schema_are_kept_by_an_upgrade(tmp_path: Path) -> None:
+    path = tmp_path / "laurels.db"
+    first, *_ = load_migrations("laurels.adapters.sqlite")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(first.script)
+        connection.executescript("""
+            INSERT INTO pods VALUES ('pod', 'Pod', 1);
+            INSERT INTO keys VALUES ('k1', 'pod', 'server', 'ci', x'01', 2, NULL);
+            INSERT INTO keys VALUES ('k2', 'pod', 'client', NULL, x'02', 3, 4);
+            PRAGMA user_version = 1;
+        """)
+
+    async def read(ledger: Ledger) -> Any:
+        return await ledger.keys(), await ledger.pods()
+
+    found = with_ledger(open_sqlite, tmp_path, read)
+    assert found == ([Key("k1", "pod", Role.SERVER, "ci", b"\x01", 2)], [Pod("pod", "Pod", 1)])

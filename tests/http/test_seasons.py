@@ -164,7 +164,7 @@ def test_season_calls_depend_on_role_and_pod(api: httpx.Client, server: RunningS
         httpx.Client(base_url=server.url) as nobody,
     ):
         problem(client.post(f"{board}/periods/{daily}/close"), 403, "role_forbidden")
-        assert client.get(f"{board}/periods/{daily}/rewards").status_code == 200
+        problem(client.get(f"{board}/periods/{daily}/rewards"), 403, "role_forbidden")
         problem(stranger.get(f"{board}/periods/{daily}/rewards"), 403, "role_forbidden")
         problem(stranger.get("/api/v1/users/ada/rewards?podId=seasons"), 404, "pod_not_found", "podId")
         problem(stranger.get(f"/api/v1/users/ada/results?UUID={body['UUID']}"), 403, "role_forbidden")

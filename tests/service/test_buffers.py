@@ -13,7 +13,7 @@ from laurels.core.order import Order
 from laurels.core.scores import RankState, Rule
 from laurels.errors import NotFound
 from laurels.ports import Applied, Role, Row, StoredAction
-from laurels.service.boards.access import Caller
+from laurels.service.boards.caller import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection
 from laurels.service.write.submissions import Accepted, Submission

@@ -16,7 +16,7 @@ from laurels.core.order import Order, Ties
 from laurels.core.scores import RankState, Rule, Standing
 from laurels.errors import TooMany, Unavailable
 from laurels.ports import Applied, Position, Role, Row
-from laurels.service.boards.access import Caller
+from laurels.service.boards.caller import Caller
 from laurels.service.index.verify import Difference, Fault
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection

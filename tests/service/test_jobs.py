@@ -15,7 +15,7 @@ from laurels.core.rewards import Between, Reward
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Window
 from laurels.ports import Role
-from laurels.service.boards.access import Caller
+from laurels.service.boards.caller import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection
 from laurels.service.write.submissions import Submission

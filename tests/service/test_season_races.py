@@ -17,7 +17,7 @@ from laurels.core.windows import ALL_TIME, Window
 from laurels.errors import Conflict, Invalid, NotFound, Unavailable
 from laurels.ports import Event, Role
 from laurels.service.boards import boards as boards_module
-from laurels.service.boards.access import Caller
+from laurels.service.boards.caller import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection
 from laurels.service.write.submissions import Submission

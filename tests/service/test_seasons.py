@@ -12,7 +12,7 @@ from laurels.core.scores import RankState, Rule
 from laurels.core.windows import ALL_TIME, Window
 from laurels.errors import Conflict, Invalid, NotFound
 from laurels.ports import RecordOutcome, Role
-from laurels.service.boards.access import Caller
+from laurels.service.boards.caller import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection
 from laurels.service.write.submissions import Submission

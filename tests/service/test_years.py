@@ -18,7 +18,7 @@ from laurels.core.order import Order, Ties
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Day, Window
 from laurels.ports import Role
-from laurels.service.boards.access import Caller
+from laurels.service.boards.caller import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection
 from laurels.service.write.submissions import Submission

@@ -24,7 +24,7 @@ from laurels.core.schemas import (
 from laurels.core.scores import Rule
 from laurels.errors import LaurelsError
 from laurels.ports import Role
-from laurels.service.boards.access import Caller
+from laurels.service.boards.caller import Caller
 from laurels.service.ingest.topics import Topics
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection

@@ -90,14 +90,19 @@ def list_keys(
 ) -> None:
     """List the keys of a pod, without their secrets."""
     found = ask(reach(url, key, data_dir), "GET", f"/api/v1/pods/{quote(pod_id, safe='')}/keys")["keys"]
-    show(found, ["keyId", "role", "label", "createdAt"], as_json)
+    show(found, ["keyId", "role", "label", "createdAt", "expiresAt", "lastUsedAt"], as_json)
 
 
 @keys.command("create")
 def create_key(
     pod_id: PodId,
-    role: Annotated[str, typer.Option(help="server (reads and writes) or client (reads only).")],
+    role: Annotated[str, typer.Option(help="server (reads and writes) or client (reads rankings only).")],
     label: Annotated[str | None, typer.Option(help="Note that says what the key is for.")] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="What a server key may do: read, scores:write, boards:write, moderation. Repeatable."),
+    ] = None,
+    expires: Annotated[str | None, typer.Option(help="When the key expires, such as 2027-01-31T00:00:00Z.")] = None,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,
@@ -107,7 +112,7 @@ def create_key(
 
     The key is shown only once, because the server stores only its hash.
     """
-    body = {"role": role, "label": label}
+    body = {"role": role, "label": label, "scopes": scope or None, "expiresAt": expires}
     made = ask(reach(url, key, data_dir), "POST", f"/api/v1/pods/{quote(pod_id, safe='')}/keys", body)
     if as_json:
         typer.echo(json.dumps(made))
@@ -134,7 +139,7 @@ def revoke_key(
     left = ask(
         reach(url, key, data_dir), "DELETE", f"/api/v1/pods/{quote(pod_id, safe='')}/keys/{quote(key_id, safe='')}"
     )["keys"]
-    show(left, ["keyId", "role", "label", "createdAt"], as_json)
+    show(left, ["keyId", "role", "label", "createdAt", "expiresAt", "lastUsedAt"], as_json)
 
 
 def _cell(value: Any) -> str:

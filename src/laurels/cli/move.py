@@ -20,7 +20,8 @@ PAGE = 1000
 PATIENT = 8
 # The fields that define a board. The server derives the other fields of its response.
 DEFINITION = (
-    "UUID", "podId", "name", "rule", "order", "ties", "capacity", "windows", "segments", "public", "metadata",
+    "UUID", "podId", "name", "rule", "order", "ties", "capacity", "windows", "segments", "public",
+    "publicFields", "playersMayWrite", "playerWritesPerMinute", "metadata",
     "graceSeconds", "flushMs",
 )  # fmt: skip
 # Set after the events are imported, because older events may lie outside these bounds.
@@ -125,7 +126,9 @@ class Move:
         path = f"/api/v1/pods/{quote(pod['podId'], safe='')}/keys"
         keys = (await call(self._source, "GET", path, params={"digests": True}))["keys"]
         for key in keys:
-            body = {name: key[name] for name in ("role", "label", "keyId", "digest")}
+            body = {name: key.get(name) for name in ("role", "label", "keyId", "digest", "expiresAt")}
+            if key["role"] == "server":
+                body["scopes"] = key.get("scopes")
             try:
                 await call(self._target, "POST", path, json=body)
                 self.keys += 1

@@ -14,6 +14,7 @@ from laurels.core.windows import ALL_TIME, Period, PeriodState, Window
 DEFAULT_POD = "default"
 DEFAULT_BOARD = "default"
 DEFAULT_GRACE_S = 60
+DEFAULT_PLAYER_WRITES = 60
 
 
 class Status(StrEnum):
@@ -21,6 +22,15 @@ class Status(StrEnum):
     ACTIVE = "ACTIVE"
     ENDED = "ENDED"
     ARCHIVED = "ARCHIVED"
+
+
+class PublicField(StrEnum):
+    """What callers without a key of the pod see of a public board besides its ranks, names and times."""
+
+    METADATA = "metadata"
+    REWARDS = "rewards"
+    # The rankings of circles, which list their members.
+    CIRCLES = "circles"
 
 
 class RankStyle(StrEnum):
@@ -95,6 +105,10 @@ class Board(Struct, frozen=True, kw_only=True):
     keep_periods_days: int | None = None
     # Events before this instant may have been removed, so duplicates of them can no longer be detected.
     pruned_before: int | None = None
+    public_fields: tuple[PublicField, ...] = ()
+    # Players may submit their own scores with a token, this many per minute.
+    players_may_write: bool = False
+    player_writes_per_minute: int = DEFAULT_PLAYER_WRITES
     # The periods that are not final (open or closed), oldest first.
     periods: tuple[Period, ...] = ()
 

@@ -42,6 +42,11 @@ PATH_CHARS = 200
 PATH_PARTS = 8
 HEADER_CHARS = 100
 DEAD_LETTERS = 500
+ORIGINS = 50
+ORIGIN_CHARS = 300
+OVERLAP_SECONDS = 90 * 86_400
+TOKEN_SECONDS = 86_400
+PLAYER_WRITES = 6000
 OFFSET = 2**53
 
 BODY_BYTES = 64 * 1024
@@ -73,6 +78,8 @@ DISPLAY_NAME_PATTERN = f"^(?:[^{_INVISIBLE}]|(?<={_JOINABLE})[\\u200c\\u200d](?=
 KEY_ID_PATTERN = f"^[0-9a-f]{{12}}{END}"
 DIGEST_PATTERN = f"^[0-9a-f]{{64}}{END}"
 URL_PATTERN = f"^https?://[^\\s\\u0000-\\u001f\\u007f-\\u009f]+{END}"
+# A scheme, a host and a port, as browsers send it in the header Origin.
+ORIGIN_PATTERN = f"^(\\*|[a-z][a-z0-9+.-]*://[^\\s/?#@,]+){END}"
 LETTER_ID_PATTERN = f"^[0-9]{{1,9}}-[0-9]{{1,18}}{END}"
 PATH_PATTERN = f"^[^.\\u0000-\\u001f]+(\\.[^.\\u0000-\\u001f]+)*{END}"
 # Board and pod ids appear in URLs, topics and file names.

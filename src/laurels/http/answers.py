@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from laurels.core.board import Status
+from laurels.core.board import PublicField, Status
 from laurels.core.order import Order, Ties
 from laurels.core.scores import RankState, Rule
 from laurels.http.fields import (
@@ -13,7 +13,7 @@ from laurels.http.fields import (
     Instant,
 )
 from laurels.http.requests import RewardBody, WindowBody
-from laurels.ports import Role
+from laurels.ports import Role, Scope
 
 
 class Problem(Answer, omit_defaults=True):
@@ -325,7 +325,12 @@ class BoardAnswer(Answer):
     min_score: float | None
     max_score: float | None
     public: bool
-    metadata: dict[str, Any] | None
+    public_fields: list[PublicField]
+    players_may_write: bool
+    player_writes_per_minute: int
+    metadata: Annotated[
+        dict[str, Any] | None, Meta(description="null without a key of the pod, unless `publicFields` has it.")
+    ]
     grace_seconds: int
     flush_ms: int | None
     rewards: list[RewardBody]
@@ -349,6 +354,7 @@ class PodAnswer(Answer):
     pod_id: str
     name: str
     created_at: Instant
+    allowed_origins: list[str]
 
 
 class PodsAnswer(Answer):
@@ -360,11 +366,26 @@ class KeyAnswer(Answer):
     role: Role
     label: str | None
     created_at: Instant
+    expires_at: Instant | None
+    last_used_at: Annotated[Instant | None, Meta(description="Stored once per minute. null: never used.")]
+    scopes: list[Scope]
     digest: Annotated[str | None, Meta(description="SHA-256 in hex, if `digests` was requested.")] = None
 
 
 class NewKeyAnswer(KeyAnswer, kw_only=True):
     key: Annotated[str | None, Meta(description="The key. Shown only once. null: the key was imported.")]
+
+
+class TokenAnswer(Answer):
+    user_id: str
+    token: Annotated[str, Meta(description="Send it like a key: `Authorization: Bearer TOKEN`.")]
+    expires_at: Instant
+    may_write: bool
+
+
+class RevokedAnswer(Answer):
+    user_id: str
+    revoked_at: Annotated[Instant, Meta(description="Tokens that were issued until then are refused.")]
 
 
 class KeysAnswer(Answer):

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from laurels.errors import LaurelsError, NotFound, WrongMethod
 from laurels.http.call import Endpoint
 from laurels.http.connections import Connections
+from laurels.http.cross_origin import is_preflight, origin_of, preflight, with_headers
 from laurels.http.hot_lane import HotLane
 from laurels.http.live import Live, serve_socket
 from laurels.http.page_cache import PageCache
@@ -44,8 +45,15 @@ class Application:
         assert scope["type"] == "http", scope["type"]
         request = Request(scope, receive)
         response: ASGIApp
+        origin = origin_of(scope)
+        asks = origin is not None and is_preflight(scope)
+        if origin is not None and not asks:
+            send = with_headers(self.laurels, scope, origin, send)
         try:
-            response = await self._find(scope, scope["method"])(request)
+            if origin is not None and asks:
+                response = self._preflight(scope, origin)
+            else:
+                response = await self._find(scope, scope["method"])(request)
         except LaurelsError as error:
             response = problem_response(error)
         except Exception:
@@ -65,13 +73,13 @@ class Application:
             log.exception("fault", path=scope["path"])
             raise internal_error() from error
 
+    def _preflight(self, scope: Scope, origin: str) -> ASGIApp:
+        answerers = self._find_path(scope)
+        pod_id = self.laurels.boards.pod_of(scope["path_params"].get("UUID")) or scope["path_params"].get("podId")
+        return preflight(self.laurels, origin, pod_id, answerers)
+
     def _find(self, scope: Scope, method: str) -> Answerer:
-        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        answerers, scope["path_params"] = self._tree.find(raw_path)
-        if not answerers:
-            raise NotFound(
-                "no_such_address", f"There is no endpoint at {scope['path']}. All endpoints are listed at /docs."
-            )
+        answerers = self._find_path(scope)
         answerer = answerers.get("GET" if method == "HEAD" else method)
         if answerer is None:
             allowed = [*answerers, *(["HEAD"] if "GET" in answerers else [])]
@@ -81,3 +89,13 @@ class Application:
             error.allowed = allowed
             raise error
         return answerer
+
+    def _find_path(self, scope: Scope) -> dict[str, Answerer]:
+        """Return the answerers of a path by method."""
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        answerers, scope["path_params"] = self._tree.find(raw_path)
+        if not answerers:
+            raise NotFound(
+                "no_such_address", f"There is no endpoint at {scope['path']}. All endpoints are listed at /docs."
+            )
+        return answerers

@@ -16,13 +16,25 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
+from starlette.types import Scope as AsgiScope
 
 from laurels.core import limits
-from laurels.core.board import Board
-from laurels.core.people import GLOBAL
+from laurels.core.board import Board, PublicField
+from laurels.core.people import GLOBAL, SegmentKind
 from laurels.core.windows import Period
-from laurels.errors import Invalid, LaurelsError, Malformed, NotFound, Slow, TooLarge, Unauthenticated, WrongMediaType
+from laurels.errors import (
+    Forbidden,
+    Invalid,
+    LaurelsError,
+    Malformed,
+    NotFound,
+    Slow,
+    TooLarge,
+    Unauthenticated,
+    WrongMediaType,
+)
+from laurels.http.cross_origin import need_origin
 from laurels.http.decode import decode_body, decode_texts, decode_value
 from laurels.http.fields import IdempotencyKey, UserId
 from laurels.http.live import KEY_PROTOCOL, Interrupted, Live
@@ -30,7 +42,8 @@ from laurels.http.page_cache import PageCache
 from laurels.http.problems import problem_response
 from laurels.http.protocol import BODY_DUE, BODY_TIMEOUT_S, Headers, Link
 from laurels.http.routing import decode_part
-from laurels.service.boards.access import Caller
+from laurels.ports import Scope
+from laurels.service.boards.caller import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.read.rank_source import ReadResult
 
@@ -46,6 +59,7 @@ Guard = Callable[["Call[Any, Any]"], None]
 DEGRADED = {"Laurels-Degraded": "read-from-ledger"}
 # Errors that a key or a board which another server has just created can cause.
 MAY_BE_NEW = {"key_unknown", "key_required", "board_not_found"}
+CIRCLE = f"{SegmentKind.CIRCLE}:"
 # Valid user ids without percent-encoding.
 _PLAIN_ID = re.compile(rb"[0-9A-Za-z_.-]{1,%d}" % limits.USER_ID_CHARS)
 _encoder = msgspec.json.Encoder()
@@ -68,13 +82,15 @@ class Call(Generic[Q, B]):
         pages: PageCache,
         path_parts: dict[str, str],
         headers: Headers,
-        scope: Scope | None = None,
+        scope: AsgiScope | None = None,
     ) -> None:
         self.laurels = laurels
         self.pages = pages
         self._path_parts = path_parts
         self._headers = headers
         self._scope = scope
+        # The call needs no key, so it needs no scope either. The guard sets it.
+        self.is_public = False
         self.degraded = False
         self.shown_period: Period | None = None
 
@@ -169,7 +185,10 @@ class Call(Generic[Q, B]):
 
 def _call_of(connection: HTTPConnection) -> Call[Any, Any]:
     scope = connection.scope
-    return Call(scope["app"].laurels, scope["app"].pages, scope["path_params"], scope["headers"], scope)
+    call: Call[Any, Any] = Call(scope["app"].laurels, scope["app"].pages, scope["path_params"], scope["headers"], scope)
+    # The application reads the pod of the call from it (http/cross_origin.py).
+    scope.setdefault("state", {})["call"] = call
+    return call
 
 
 class Answered(Generic[B]):
@@ -237,6 +256,10 @@ class Traits(NamedTuple):
     # Returns how the hot lane (http/hot_lane.py) answers calls like this one, or None if it does not. Only routes with
     # this function are in the lane.
     hot: Callable[[Call[Any, Any]], HotPlan | None] | None = None
+    # The scope that a key needs for the call; None: the call needs no key at all.
+    scope: Scope | None = Scope.READ
+    # The call is about the data of the user in its path.
+    personal: bool = False
     # The response is a WebSocket.
     websocket: bool = False
     # The body of a 503 is that of a 200.
@@ -286,6 +309,7 @@ class Endpoint:
             raise NotFound("no_such_address", "There is no WebSocket at this path. All endpoints are listed at /docs.")
         call = _call_of(connection)
         await self._begin(call, connection.scope["query_string"])
+        need_origin(call.laurels, connection.scope)
         live: Live = await self.handler(call)
         return live
 
@@ -305,12 +329,41 @@ class Endpoint:
             call.laurels.require_open()
         # Check the permission before the body is read, so that strangers can't make the server read large bodies.
         self.guard(call)
+        if self.traits.scope is not None:
+            self._permit(call, self.traits.scope)
         call.query = self._query(query_string)
-        if getattr(call.query, "viewer", None) is not None:
-            # A caller who chooses the viewer can find out who is shadow-banned, so only keys of the board's pod may.
-            call.caller.require_key()
+        if hasattr(call.query, "viewer"):
+            self._check_viewer(call)
+        if hasattr(call, "board") and str(getattr(call.query, "segment", None)).startswith(CIRCLE):
+            self._check_circle(call)
+
+    def _permit(self, call: Call[Any, Any], scope: Scope) -> None:
+        """Check the scope of the caller and, if the call is about a person, that the caller may see that person."""
+        caller = call.caller
+        if not call.is_public:
+            caller.require_scope(scope)
+        if self.traits.personal:
+            caller.require_person(call.user_id)
+
+    def _check_viewer(self, call: Call[Any, Any]) -> None:
+        """Check the viewer of a read: a caller who chooses any viewer can find out who is shadow-banned.
+
+        The viewer of a read with a player token is the player.
+        """
+        caller, viewer = call.caller, call.query.viewer
+        if caller.player is not None and viewer is None:
+            if not hasattr(call, "board") or caller.belongs_to(call.board):
+                call.query = msgspec.structs.replace(call.query, viewer=caller.player)
+        elif viewer is not None:
+            caller.require_key()
             if hasattr(call, "board"):
-                call.laurels.boards.to_read_with_key(call.caller, call.board.uuid)
+                call.laurels.boards.to_read_with_key(caller, call.board.uuid)
+            caller.require_person(viewer)
+
+    def _check_circle(self, call: Call[Any, Any]) -> None:
+        if not call.caller.sees_field(call.board, PublicField.CIRCLES):
+            call.caller.require_key()
+            raise Forbidden("role_forbidden", "Only keys of the board's own pod may read the rankings of circles.")
 
     def need_json(self, call: Call[Any, Any]) -> bool:
         """Return True if the call has a body. Raises `WrongMediaType` if that is not JSON, or is missing."""

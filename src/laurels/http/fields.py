@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from laurels.core import limits
+from laurels.core.board import PublicField
 
 UserId = Annotated[
     str,
@@ -100,6 +101,21 @@ FieldPath = Annotated[
         pattern=limits.PATH_PATTERN,
         description="Names separated by dots, such as `user.id`.",
     ),
+]
+Origin = Annotated[str, Meta(min_length=1, max_length=limits.ORIGIN_CHARS, pattern=limits.ORIGIN_PATTERN)]
+PublicFields = Annotated[
+    list[PublicField],
+    Meta(
+        max_length=len(PublicField),
+        description="What callers without a key of the pod see of a public board, besides ranks, names and times.",
+    ),
+]
+PlayersMayWrite = Annotated[
+    bool, Meta(description="Players may submit their own scores with a player token, without the game's server.")
+]
+PlayerWrites = Annotated[
+    int,
+    Meta(ge=1, le=limits.PLAYER_WRITES, description="Scores per minute that a player may submit, per server process."),
 ]
 DeadLetterId = Annotated[str, Meta(pattern=limits.LETTER_ID_PATTERN)]
 Reason = Annotated[str, Meta(min_length=1, max_length=limits.REASON_CHARS, pattern=limits.ID_PATTERN)]

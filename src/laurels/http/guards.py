@@ -34,10 +34,18 @@ def admin(call: AnyCall) -> None:
 
 def board_reader(call: AnyCall) -> None:
     call.board = call.laurels.boards.to_read(call.caller, call.board_uuid)
+    call.is_public = call.board.public
 
 
 def board_pod_reader(call: AnyCall) -> None:
     call.board = call.laurels.boards.to_read_with_key(call.caller, call.board_uuid)
+
+
+def score_writer(call: AnyCall) -> None:
+    """Accept server keys, and the player token of the user if the board accepts scores from players."""
+    call.board = call.laurels.boards.to_score(call.caller, call.board_uuid)
+    if call.caller.player is not None:
+        call.caller.require_person(call.user_id)
 
 
 def board_writer(call: AnyCall) -> None:
@@ -46,6 +54,7 @@ def board_writer(call: AnyCall) -> None:
 
 def default_board_reader(call: AnyCall) -> None:
     call.board = call.laurels.boards.to_read(call.caller, DEFAULT_BOARD)
+    call.is_public = call.board.public
 
 
 def default_board_writer(call: AnyCall) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 from starlette.responses import Response
 
+from laurels.core.instants import SECOND_US
 from laurels.errors import LaurelsError, Unavailable
 from laurels.http.call import Call, Endpoint, Finish, HotPlan
 from laurels.http.page_cache import PageCache
@@ -32,12 +33,15 @@ _METHODS = {b"GET": "GET", b"PUT": "PUT", b"POST": "POST"}
 _SPECIAL: dict[bytes, tuple[bytes, ...]] = {
     b"connection": (b"keep-alive", b"Keep-Alive"),
     b"expect": (),
+    # The response depends on the origins that the pod allows.
+    b"origin": (),
     b"transfer-encoding": (),
     b"upgrade": (),
 }
 # Headers that a plan depends on.
 _NOTED = {b"authorization", b"x-api-key", b"content-type", b"content-length"}
 KEPT_PLANS = 10_000
+KEPT_PLANS_US = 60 * SECOND_US
 # The maximum number of cached heads, and the maximum size of each.
 KEPT_HEADS = 10_000
 HEAD_BYTES = 2048
@@ -70,7 +74,10 @@ class Plan:
         self.call = call
         # The plan is valid between these instants, as long as these counters of changes stay the same.
         self.key_changes, self.board_changes = call.laurels.access.changes, call.laurels.boards.changes
-        self.since, self.until = hot.since, hot.until
+        self.since = hot.since
+        # Not for ever, so that the time of the last use of a key is noted.
+        kept_until = call.laurels.clock.now_us() + KEPT_PLANS_US
+        self.until = min(hot.until, call.caller.expires_at, kept_until)
         # The limit of the body; 0 if the call has none.
         self.body_bytes = 0 if endpoint.body_type is None else endpoint.traits.body_bytes
         self.answer_now, self.start = hot.answer_now, hot.start
@@ -202,6 +209,9 @@ class HotLane:
             return None
         call: Call[Any, Any] = Call(self._laurels, self._pages, path_parts, headers)
         endpoint.begin(call, query_string)
+        if call.caller.player is not None:
+            # A plan serves calls about all users, but a token is for one.
+            return None
         if endpoint.body_type is not None and not endpoint.need_json(call):
             return None
         hot = endpoint.traits.hot(call)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from laurels.core import limits
-from laurels.core.board import DEFAULT_GRACE_S, RankStyle, Status
+from laurels.core.board import DEFAULT_GRACE_S, DEFAULT_PLAYER_WRITES, RankStyle, Status
 from laurels.core.order import Order, Ties
 from laurels.core.people import SegmentKind
 from laurels.core.schemas import SchemaState, ScoreType, TimestampFormat
@@ -27,7 +27,11 @@ from laurels.http.fields import (
     Metadata,
     Moment,
     Name,
+    Origin,
+    PlayersMayWrite,
+    PlayerWrites,
     PodId,
+    PublicFields,
     Reason,
     Region,
     RewardName,
@@ -39,6 +43,7 @@ from laurels.http.fields import (
     WebhookUrl,
     WindowName,
 )
+from laurels.ports import Scope
 
 
 class ScoreUpdate(Body, kw_only=True):
@@ -86,9 +91,53 @@ class PodRequest(Body):
     name: Name
 
 
-class KeyRequest(Body):
-    role: Annotated[Literal["server", "client"], Meta(description="server: read and write; client: read.")]
+class PodChange(Body):
+    allowed_origins: Annotated[
+        list[Origin],
+        Meta(
+            max_length=limits.ORIGINS,
+            description="The web origins whose pages may call the API about this pod, such as "
+            "`https://game.example`; `*` for all.",
+        ),
+    ]
+
+
+class KeyTerms(Body):
     label: Name | None = None
+    expires_at: Annotated[Moment, Meta(description="When the key stops working. Default: never.")] | None = None
+
+
+class AdminKeyRequest(KeyTerms):
+    pass
+
+
+class RotateRequest(Body):
+    overlap_seconds: Annotated[
+        int,
+        Meta(ge=0, le=limits.OVERLAP_SECONDS, description="For how long the old key works beside the new one."),
+    ] = 3600
+
+
+class TokenRequest(Body, kw_only=True):
+    user_id: UserId
+    expires_in_seconds: Annotated[int, Meta(ge=1, le=limits.TOKEN_SECONDS)] = 3600
+    may_write: Annotated[
+        bool, Meta(description="The player may submit own scores, on boards with `playersMayWrite`.")
+    ] = False
+
+
+class KeyRequest(KeyTerms, kw_only=True):
+    role: Annotated[
+        Literal["server", "client"],
+        Meta(description="server: for game servers. client: ships inside a game, and reads rankings only."),
+    ]
+    scopes: (
+        Annotated[
+            list[Scope],
+            Meta(min_length=1, max_length=len(Scope), description="What a server key may do. Default: everything."),
+        ]
+        | None
+    ) = None
     key_id: (
         Annotated[
             str,
@@ -183,6 +232,9 @@ class BoardRequest(Body, kw_only=True):
     min_score: Score | None = None
     max_score: Score | None = None
     public: bool = False
+    public_fields: PublicFields = field(default_factory=list)
+    players_may_write: PlayersMayWrite = False
+    player_writes_per_minute: PlayerWrites = DEFAULT_PLAYER_WRITES
     metadata: Metadata | None = None
     grace_seconds: GraceSeconds = DEFAULT_GRACE_S
     flush_ms: FlushMs | None = None
@@ -210,6 +262,9 @@ class BoardChange(Body):
     min_score: Score | UnsetType | None = UNSET
     max_score: Score | UnsetType | None = UNSET
     public: bool | UnsetType = UNSET
+    public_fields: PublicFields | UnsetType = UNSET
+    players_may_write: PlayersMayWrite | UnsetType = UNSET
+    player_writes_per_minute: PlayerWrites | UnsetType = UNSET
     status: Status | UnsetType = UNSET
     metadata: Metadata | UnsetType | None = UNSET
     grace_seconds: GraceSeconds | UnsetType = UNSET

@@ -45,6 +45,7 @@ from laurels.ports.ledger import (
     Role,
     Row,
     RowChange,
+    Scope,
     StoredEvent,
 )
 from laurels.ports.outbox import Message, Outbox, Sender, Webhook
@@ -103,6 +104,7 @@ __all__ = [
     "Role",
     "Row",
     "RowChange",
+    "Scope",
     "Sender",
     "Spool",
     "StoredAction",

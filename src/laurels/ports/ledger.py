@@ -134,23 +134,45 @@ class Pod(Struct, frozen=True):
     pod_id: str
     name: str
     created_at: int
+    # The web origins whose pages may call the API about this pod; "*" for all.
+    allowed_origins: tuple[str, ...] = ()
 
 
 class Role(StrEnum):
     ADMIN = "admin"
     SERVER = "server"
     CLIENT = "client"
+    # A player token; no key has this role.
+    PLAYER = "player"
+
+
+class Scope(StrEnum):
+    """What a caller may do within its role."""
+
+    READ = "read"
+    # Submit scores, change profiles, claim rewards and issue player tokens.
+    SCORES_WRITE = "scores:write"
+    # Create and change boards, periods and event schemas.
+    BOARDS_WRITE = "boards:write"
+    # Remove, hide, void, restore, export and erase.
+    MODERATION = "moderation"
 
 
 class Key(Struct, frozen=True):
-    """An API key of a pod. `digest` is the SHA-256 of the secret, which is not stored."""
+    """An API key. `digest` is the SHA-256 of the secret, which is not stored.
+
+    `pod_id` None: the key of an administrator. `scopes` None: all scopes of the role.
+    """
 
     key_id: str
-    pod_id: str
+    pod_id: str | None
     role: Role
     label: str | None
     digest: bytes
     created_at: int
+    expires_at: int | None = None
+    scopes: tuple[Scope, ...] | None = None
+    used_at: int | None = None
 
 
 class FreeInstant(Struct, frozen=True):
@@ -364,6 +386,24 @@ class Ledger(Protocol):
 
     async def revoke_key(self, key_id: str) -> bool:
         """Revoke a key; return False if it does not exist or is revoked already."""
+
+    async def expire_key(self, key_id: str, at: int) -> bool:
+        """Set when a key expires; return False if it does not exist or is revoked."""
+
+    async def mark_used(self, used: Sequence[tuple[str, int]]) -> None:
+        """Store when keys were last used, each by its id. A stored time never moves back."""
+
+    async def set_origins(self, pod_id: str, origins: Sequence[str]) -> Pod:
+        """Set the allowed origins of a pod and return it. Raises `NotFound` if the pod does not exist."""
+
+    async def revoke_tokens(self, pod_id: str, user_id: str, at: int, forget_before: int) -> None:
+        """Refuse the player tokens of a user that were issued before `at`.
+
+        Also deletes all revocations from before `forget_before`, because the tokens that they refuse have expired.
+        """
+
+    async def token_revocations(self, since: int) -> dict[tuple[str, str], int]:
+        """Return the revocations from `since` on, by pod and user."""
 
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
         """Store a board and its first periods in one transaction, and return it with its ids.

@@ -36,6 +36,7 @@ from laurels.service.read.reads import Reads
 from laurels.service.seasons.freezer import Freezer
 from laurels.service.seasons.seasons import Seasons
 from laurels.service.write.batcher import Batcher
+from laurels.service.write.player_rates import PlayerRates
 from laurels.service.write.recorder import Recorder
 from laurels.service.write.spooler import Spooler
 from laurels.service.write.submissions import Submissions
@@ -77,6 +78,7 @@ class Laurels:
         self.repairer = IndexRepairer(ledger, index, repair_s if shared else None)
         self.updater = IndexUpdater(ledger, index, self.repairer)
         self.registry = Registry(ledger, feed, shared=shared)
+        self.player_rates = PlayerRates(clock)
         self.access = Access(ledger, self.registry, clock, admin_key)
         self.boards = Boards(ledger, self.updater, self.registry, clock, settings.writes)
         recorder = Recorder(ledger, self.boards)
@@ -140,6 +142,7 @@ class Laurels:
         # Nothing after this line can fail, so `open` can be retried as a whole.
         await self.feed.open(ledger_id)
         self.registry.start(self.access.reload, self.schemas.reload, self.boards.reload)
+        self.access.start()
         self.profiles.start()
         self.batcher.start()
         if self.spooler is not None:
@@ -172,6 +175,7 @@ class Laurels:
         await self.updater.buffers.close()
         if self.spooler is not None:
             await self.spooler.close()
+        await self.access.close()
         await self.registry.close()
         await self.repairer.close()
         await self.feed.close()

@@ -17,7 +17,7 @@ from laurels.adapters.postgres.scores import LAST_SEQ
 from laurels.adapters.postgres.sql import SQL
 from laurels.adapters.postgres.streams import PostgresStreamStore
 from laurels.adapters.postgres.take_over import need_empty, take_over
-from laurels.adapters.sql.mapping import RowBatch
+from laurels.adapters.sql.mapping import RowBatch, read_pod
 from laurels.core.board import Board
 from laurels.core.windows import Span
 from laurels.errors import Stale
@@ -200,7 +200,7 @@ class PostgresLedger:
         return await self.pool.write(lambda c: registry.create_pod(c, pod), repeat=True)
 
     async def pods(self) -> list[Pod]:
-        return [Pod(*columns) for columns in await self.pool.read(lambda c: c.fetch(SQL["pods"]))]
+        return [read_pod(columns) for columns in await self.pool.read(lambda c: c.fetch(SQL["pods"]))]
 
     async def create_key(self, key: Key) -> None:
         await self.pool.write(lambda c: registry.create_key(c, key), repeat=False)
@@ -211,6 +211,21 @@ class PostgresLedger:
     async def revoke_key(self, key_id: str) -> bool:
         now = self._clock.now_us()
         return await self.pool.write(lambda c: registry.revoke_key(c, key_id, now), repeat=False)
+
+    async def expire_key(self, key_id: str, at: int) -> bool:
+        return await self.pool.write(lambda c: registry.expire_key(c, key_id, at), repeat=True)
+
+    async def mark_used(self, used: Sequence[tuple[str, int]]) -> None:
+        await self.pool.write(lambda c: registry.mark_used(c, used), repeat=True)
+
+    async def set_origins(self, pod_id: str, origins: Sequence[str]) -> Pod:
+        return await self.pool.write(lambda c: registry.set_origins(c, pod_id, origins), repeat=True)
+
+    async def revoke_tokens(self, pod_id: str, user_id: str, at: int, forget_before: int) -> None:
+        await self.pool.write(lambda c: registry.revoke_tokens(c, pod_id, user_id, at, forget_before), repeat=True)
+
+    async def token_revocations(self, since: int) -> dict[tuple[str, str], int]:
+        return await self.pool.read(lambda c: registry.token_revocations(c, since))
 
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
         return await self.pool.write(lambda c: registry.create_board(c, board, spans), repeat=False)

@@ -11,15 +11,18 @@ from laurels.adapters.sql.mapping import (
     events_after_end,
     events_ahead,
     insert_values,
+    key_values,
     read_board,
+    read_key,
     read_period,
+    read_pod,
     update_values,
     with_periods,
 )
 from laurels.core.board import Board
 from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
-from laurels.ports import BoardUpdate, Key, Pod, Role
+from laurels.ports import BoardUpdate, Key, Pod
 
 
 async def create_pod(connection: Connection, pod: Pod) -> Pod:
@@ -27,18 +30,16 @@ async def create_pod(connection: Connection, pod: Pod) -> Pod:
         await connection.execute(SQL["registry_changed"])
         return pod
     (found,) = await connection.fetch(SQL["find_pod"], pod.pod_id)
-    stored = Pod(*found)
+    stored = read_pod(found)
     if stored.name != pod.name:
         raise Conflict("pod_exists", f"The podId {pod.pod_id!r} is taken. Choose another.", field="podId")
     return stored
 
 
 async def create_key(connection: Connection, key: Key) -> None:
-    await need_pod(connection, key.pod_id)
-    inserted = await execute(
-        connection, SQL["insert_key"], key.key_id, key.pod_id, key.role.value, key.label, key.digest, key.created_at
-    )
-    if not inserted:
+    if key.pod_id is not None:
+        await need_pod(connection, key.pod_id)
+    if not await execute(connection, SQL["insert_key"], *key_values(key)):
         raise Conflict(
             "key_exists",
             f"This Idempotency-Key already created the key {key.key_id}, whose secret was shown then. "
@@ -48,16 +49,45 @@ async def create_key(connection: Connection, key: Key) -> None:
 
 
 async def keys(connection: Connection) -> list[Key]:
-    return [
-        Key(key_id, pod_id, Role(role), label, digest, created_at)
-        for key_id, pod_id, role, label, digest, created_at in await connection.fetch(SQL["keys"])
-    ]
+    return [read_key(columns) for columns in await connection.fetch(SQL["keys"])]
 
 
 async def revoke_key(connection: Connection, key_id: str, now_us: int) -> bool:
     revoked = await execute(connection, SQL["revoke_key"], now_us, key_id)
     await connection.execute(SQL["registry_changed"])
     return bool(revoked)
+
+
+async def expire_key(connection: Connection, key_id: str, at: int) -> bool:
+    changed = await execute(connection, SQL["expire_key"], at, key_id)
+    await connection.execute(SQL["registry_changed"])
+    return bool(changed)
+
+
+async def mark_used(connection: Connection, used: Sequence[tuple[str, int]]) -> None:
+    # In one order on all servers, so that two of them can't wait for each other.
+    await connection.executemany(SQL["key_used"], [(at, key_id) for key_id, at in sorted(used)])
+
+
+async def set_origins(connection: Connection, pod_id: str, origins: Sequence[str]) -> Pod:
+    await need_pod(connection, pod_id)
+    await connection.execute(SQL["set_origins"], " ".join(origins), pod_id)
+    await connection.execute(SQL["registry_changed"])
+    found = await connection.fetchrow(SQL["find_pod"], pod_id)
+    assert found is not None, "the pod exists"
+    return read_pod(found)
+
+
+async def revoke_tokens(connection: Connection, pod_id: str, user_id: str, at: int, forget_before: int) -> None:
+    await need_pod(connection, pod_id)
+    await connection.execute(SQL["forget_revocations"], forget_before)
+    await connection.execute(SQL["revoke_tokens"], pod_id, user_id, at)
+    await connection.execute(SQL["registry_changed"])
+
+
+async def token_revocations(connection: Connection, since: int) -> dict[tuple[str, str], int]:
+    found = await connection.fetch(SQL["token_revocations"], since)
+    return {(pod_id, user_id): at for pod_id, user_id, at in found}
 
 
 async def create_board(connection: Connection, board: Board, spans: Sequence[Span]) -> Board:

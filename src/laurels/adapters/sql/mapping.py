@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from laurels.core.board import Board
+from laurels.core.board import Board, PublicField
 from laurels.core.limits import CIRCLES
 from laurels.core.order import Order, Ties
 from laurels.core.people import Hidden, Profile, ProfileChange, SegmentKind, hidden_on, segments_of
@@ -16,7 +16,7 @@ from laurels.core.schemas import Schema, SchemaState, SchemaTerms
 from laurels.core.scores import Rule, Standing, fold
 from laurels.core.windows import Period, PeriodState, Window
 from laurels.errors import Busy, Conflict, NotFound, Stale
-from laurels.ports import Cursors, Event, RecordOutcome, Refolded, Row
+from laurels.ports import Cursors, Event, Key, Pod, RecordOutcome, Refolded, Role, Row, Scope
 
 # The fact that stores how far events have been published.
 PUBLISHED = "published_events"
@@ -24,7 +24,7 @@ PUBLISHED = "published_events"
 # because periodic jobs start afresh.
 TABLES = (
     "pods", "keys", "boards", "periods", "actions", "events", "scores", "bases", "finals", "grants", "webhooks",
-    "outbox", "profiles", "hides", "erased", "schemas", "replays", "counters", "facts",
+    "outbox", "profiles", "hides", "erased", "schemas", "replays", "counters", "facts", "token_revocations",
 )  # fmt: skip
 
 
@@ -63,7 +63,37 @@ def insert_values(board: Board) -> tuple[Any, ...]:
         board.keep_events_days,
         board.keep_periods_days,
         board.pruned_before,
+        _json(board.public_fields),
+        board.players_may_write,
+        board.player_writes_per_minute,
     )
+
+
+def key_values(key: Key) -> tuple[Any, ...]:
+    """Return the columns of a key, in the order of the statement `insert_key`."""
+    scopes = None if key.scopes is None else " ".join(key.scopes)
+    return (
+        key.key_id,
+        key.pod_id,
+        key.role.value,
+        key.label,
+        key.digest,
+        key.created_at,
+        key.expires_at,
+        scopes,
+        key.used_at,
+    )
+
+
+def read_key(columns: Iterable[Any]) -> Key:
+    key_id, pod_id, role, label, digest, created_at, expires_at, scopes, used_at = columns
+    allowed = None if scopes is None else tuple(map(Scope, scopes.split()))
+    return Key(key_id, pod_id, Role(role), label, digest, created_at, expires_at, allowed, used_at)
+
+
+def read_pod(columns: Iterable[Any]) -> Pod:
+    pod_id, name, created_at, origins = columns
+    return Pod(pod_id, name, created_at, tuple(origins.split()))
 
 
 def format_cursors(cursors: Cursors) -> str:
@@ -106,6 +136,9 @@ def update_values(board: Board) -> tuple[Any, ...]:
         board.keep_events_days,
         board.keep_periods_days,
         board.pruned_before,
+        _json(board.public_fields),
+        board.players_may_write,
+        board.player_writes_per_minute,
         board.id,
         board.revision,
     )
@@ -121,6 +154,8 @@ def read_board(columns: tuple[object, ...], periods: tuple[Period, ...]) -> Boar
     fields["windows"] = msgspec.json.decode(str(fields["windows"]), type=tuple[Window, ...])
     fields["segments"] = msgspec.json.decode(str(fields["segments"]), type=tuple[str, ...])
     fields["rewards"] = msgspec.json.decode(str(fields["rewards"]), type=tuple[Reward, ...])
+    fields["public_fields"] = msgspec.json.decode(str(fields["public_fields"]), type=tuple[PublicField, ...])
+    fields["players_may_write"] = bool(fields["players_may_write"])
     if fields["metadata"] is not None:
         fields["metadata"] = msgspec.json.decode(str(fields["metadata"]))
     return Board(**fields)  # type: ignore[arg-type]

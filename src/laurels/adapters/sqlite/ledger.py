@@ -213,6 +213,21 @@ class SqliteLedger:
         now = self._clock.now_us()
         return await self.threads.write(lambda c: registry.revoke_key(c, key_id, now))
 
+    async def expire_key(self, key_id: str, at: int) -> bool:
+        return await self.threads.write(lambda c: registry.expire_key(c, key_id, at))
+
+    async def mark_used(self, used: Sequence[tuple[str, int]]) -> None:
+        await self.threads.write(lambda c: registry.mark_used(c, used))
+
+    async def set_origins(self, pod_id: str, origins: Sequence[str]) -> Pod:
+        return await self.threads.write(lambda c: registry.set_origins(c, pod_id, origins))
+
+    async def revoke_tokens(self, pod_id: str, user_id: str, at: int, forget_before: int) -> None:
+        await self.threads.write(lambda c: registry.revoke_tokens(c, pod_id, user_id, at, forget_before))
+
+    async def token_revocations(self, since: int) -> dict[tuple[str, str], int]:
+        return await self.threads.read(lambda c: registry.token_revocations(c, since))
+
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
         return await self.threads.write(lambda c: registry.create_board(c, board, spans))
 

@@ -6,6 +6,7 @@ Each step handles the whole batch, because a statement per event costs more than
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from laurels.adapters.sql.mapping import compare, digest_of, stale
 from laurels.adapters.sqlite.scores import RowKey, find_profile, initial_state, move_users, read_row, write_rows
@@ -14,6 +15,9 @@ from laurels.core.board import Board
 from laurels.core.people import Hidden
 from laurels.core.scores import fold
 from laurels.ports import Event, RecordedEvent, RecordOutcome, Row, RowChange
+
+# Read the rows of a batch period by period if there are at most this many periods.
+FEW_PERIODS = 4
 
 
 def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[RecordedEvent]:
@@ -134,13 +138,19 @@ def _compare_stored(connection: sqlite3.Connection, event: Event, seq: int) -> R
 
 
 def _find_rows(connection: sqlite3.Connection, keys: Iterable[Sequence[RowKey]]) -> dict[RowKey, Row | None]:
-    """Return the stored rows of all keys; None for those that don't exist. One query per period."""
+    """Return the stored rows of all keys; None for those that don't exist."""
     found: dict[RowKey, Row | None] = {key: None for own in keys for key in own}
     periods: dict[int, list[str]] = {}
     for period_id, user_id in found:
         periods.setdefault(period_id, []).append(user_id)
-    for period_id, user_ids in periods.items():
-        for columns in connection.execute(SQL["rows_of_keys"], (period_id, json.dumps(user_ids))):
+    queries: list[tuple[str, tuple[Any, ...]]] = [
+        ("rows_of_keys_in_period", (period_id, json.dumps(users))) for period_id, users in periods.items()
+    ]
+    if len(periods) > FEW_PERIODS:
+        # Slower per row, but one query.
+        queries = [("rows_of_keys", (json.dumps(list(found)),))]
+    for name, parameters in queries:
+        for columns in connection.execute(SQL[name], parameters):
             found[columns[0], columns[1]] = read_row(*columns)
     return found
 

@@ -10,8 +10,11 @@ from laurels.adapters.sql.mapping import (
     events_after_end,
     events_ahead,
     insert_values,
+    key_values,
     read_board,
+    read_key,
     read_period,
+    read_pod,
     update_values,
     with_periods,
 )
@@ -19,7 +22,7 @@ from laurels.adapters.sqlite.sql import SQL
 from laurels.core.board import Board
 from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
-from laurels.ports import AsOf, BoardUpdate, FreeInstant, Key, Pod, Role
+from laurels.ports import AsOf, BoardUpdate, FreeInstant, Key, Pod
 
 
 def ledger_id(connection: sqlite3.Connection) -> str:
@@ -38,22 +41,27 @@ def registry_revision(connection: sqlite3.Connection) -> int:
 def create_pod(connection: sqlite3.Connection, pod: Pod) -> Pod:
     if connection.execute(SQL["insert_pod"], (pod.pod_id, pod.name, pod.created_at)).rowcount:
         connection.execute(SQL["registry_changed"])
-    stored = Pod(*connection.execute(SQL["find_pod"], (pod.pod_id,)).fetchone())
+    stored = read_pod(connection.execute(SQL["find_pod"], (pod.pod_id,)).fetchone())
     if stored.name != pod.name:
         raise Conflict("pod_exists", f"The podId {pod.pod_id!r} is taken. Choose another.", field="podId")
     return stored
 
 
 def pods(connection: sqlite3.Connection) -> list[Pod]:
-    return [Pod(*columns) for columns in connection.execute(SQL["pods"])]
+    return [read_pod(columns) for columns in connection.execute(SQL["pods"])]
+
+
+def set_origins(connection: sqlite3.Connection, pod_id: str, origins: Sequence[str]) -> Pod:
+    need_pod(connection, pod_id)
+    connection.execute(SQL["set_origins"], (" ".join(origins), pod_id))
+    connection.execute(SQL["registry_changed"])
+    return read_pod(connection.execute(SQL["find_pod"], (pod_id,)).fetchone())
 
 
 def create_key(connection: sqlite3.Connection, key: Key) -> None:
-    need_pod(connection, key.pod_id)
-    inserted = connection.execute(
-        SQL["insert_key"], (key.key_id, key.pod_id, key.role, key.label, key.digest, key.created_at)
-    )
-    if not inserted.rowcount:
+    if key.pod_id is not None:
+        need_pod(connection, key.pod_id)
+    if not connection.execute(SQL["insert_key"], key_values(key)).rowcount:
         raise Conflict(
             "key_exists",
             f"This Idempotency-Key already created the key {key.key_id}, whose secret was shown then. "
@@ -63,16 +71,34 @@ def create_key(connection: sqlite3.Connection, key: Key) -> None:
 
 
 def keys(connection: sqlite3.Connection) -> list[Key]:
-    return [
-        Key(key_id, pod_id, Role(role), label, digest, created_at)
-        for key_id, pod_id, role, label, digest, created_at in connection.execute(SQL["keys"])
-    ]
+    return [read_key(columns) for columns in connection.execute(SQL["keys"])]
 
 
 def revoke_key(connection: sqlite3.Connection, key_id: str, now_us: int) -> bool:
     revoked = connection.execute(SQL["revoke_key"], (now_us, key_id)).rowcount
     connection.execute(SQL["registry_changed"])
     return bool(revoked)
+
+
+def expire_key(connection: sqlite3.Connection, key_id: str, at: int) -> bool:
+    changed = connection.execute(SQL["expire_key"], (at, key_id)).rowcount
+    connection.execute(SQL["registry_changed"])
+    return bool(changed)
+
+
+def mark_used(connection: sqlite3.Connection, used: Sequence[tuple[str, int]]) -> None:
+    connection.executemany(SQL["key_used"], [(at, key_id) for key_id, at in used])
+
+
+def revoke_tokens(connection: sqlite3.Connection, pod_id: str, user_id: str, at: int, forget_before: int) -> None:
+    need_pod(connection, pod_id)
+    connection.execute(SQL["forget_revocations"], (forget_before,))
+    connection.execute(SQL["revoke_tokens"], (pod_id, user_id, at))
+    connection.execute(SQL["registry_changed"])
+
+
+def token_revocations(connection: sqlite3.Connection, since: int) -> dict[tuple[str, str], int]:
+    return {(pod_id, user_id): at for pod_id, user_id, at in connection.execute(SQL["token_revocations"], (since,))}
 
 
 def create_board(connection: sqlite3.Connection, board: Board, spans: Sequence[Span]) -> Board:

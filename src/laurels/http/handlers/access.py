@@ -1,5 +1,6 @@
-"""Pods, their keys and their webhooks. All calls need an admin key."""
+"""Pods, keys, player tokens and webhooks. All calls but those about tokens need an admin key."""
 
+from datetime import datetime
 from typing import Any
 
 from laurels.core.instants import to_datetime
@@ -11,11 +12,25 @@ from laurels.http.answers import (
     NewWebhookAnswer,
     PodAnswer,
     PodsAnswer,
+    RevokedAnswer,
+    TokenAnswer,
     WebhookAnswer,
 )
+from laurels.http.board_parts import read_instant, show_moment
 from laurels.http.call import Call
-from laurels.http.requests import KeyRequest, KeysQuery, NoQuery, PodRequest, WebhookRequest
-from laurels.ports import Pod, Role, Webhook
+from laurels.http.requests import (
+    AdminKeyRequest,
+    KeyRequest,
+    KeysQuery,
+    NoQuery,
+    PodChange,
+    PodRequest,
+    RotateRequest,
+    TokenRequest,
+    WebhookRequest,
+)
+from laurels.ports import Key, Pod, Role, Webhook
+from laurels.service.boards.access import scopes_of
 
 
 async def post_pod(call: Call[NoQuery, PodRequest]) -> PodAnswer:
@@ -32,40 +47,129 @@ async def get_pods(call: Call[NoQuery, None]) -> PodsAnswer:
     return PodsAnswer(pods=[_pod(pod) for pod in await call.laurels.access.pods()])
 
 
+async def patch_pod(call: Call[NoQuery, PodChange]) -> PodAnswer:
+    """Set the web origins whose pages may call the API.
+
+    Browsers then let pages from these origins read ranks, subscribe to live updates and submit scores of this pod, with
+    a client key or a player token. The list replaces the previous one. Pages from other origins get no access.
+    """
+    return _pod(await call.laurels.access.set_origins(call.path("podId"), call.body.allowed_origins))
+
+
 async def post_key(call: Call[NoQuery, KeyRequest]) -> NewKeyAnswer:
     """Create a key for a pod.
 
     The response is the only one that contains the key, because the server stores only its hash. With `keyId` and
     `digest`, the call imports a key of another Laurels installation, and the key works here, too.
     """
-    body, pod_id = call.body, call.path("podId")
-    token = None
+    body, pod_id, access = call.body, call.path("podId"), call.laurels.access
+    role, expires_at = Role(body.role), _instant(body.expires_at)
     if body.key_id is not None and body.digest is not None:
-        key = await call.laurels.access.adopt_key(
-            pod_id, Role(body.role), body.label, body.key_id, bytes.fromhex(body.digest)
-        )
-    elif body.key_id is not None or body.digest is not None:
+        scopes = None if body.scopes is None else tuple(body.scopes)
+        imported = Key(body.key_id, pod_id, role, body.label, bytes.fromhex(body.digest), 0, expires_at, scopes)
+        return _new_key(await access.adopt_key(imported), None)
+    if body.key_id is not None or body.digest is not None:
         missing = "digest" if body.digest is None else "keyId"
         raise Invalid("missing_field", "Send keyId and digest together.", field=missing, rule="required")
-    else:
-        key, token = await call.laurels.access.create_key(pod_id, Role(body.role), body.label, call.idempotency_key)
-    return NewKeyAnswer(
-        key_id=key.key_id, role=key.role, label=key.label, created_at=to_datetime(key.created_at), key=token
+    return _new_key(
+        *await access.create_key(
+            pod_id,
+            role,
+            body.label,
+            expires_at=expires_at,
+            scopes=body.scopes,
+            idempotency_key=call.idempotency_key,
+        )
     )
 
 
 async def get_keys(call: Call[KeysQuery, None]) -> KeysAnswer:
-    """List the keys of a pod, without their secrets."""
-    return await _keys(call, digests=call.query.digests)
+    """List the keys of a pod, without their secrets.
+
+    Expired keys are listed until they are revoked.
+    """
+    return await _keys(call, call.path("podId"), digests=call.query.digests)
 
 
 async def delete_key(call: Call[NoQuery, None]) -> KeysAnswer:
     """Revoke a key and return the remaining ones.
 
-    The key stops working at once.
+    The key stops working at once, and so do the player tokens that it issued.
     """
     await call.laurels.access.revoke_key(call.path("podId"), call.path("keyId"))
-    return await _keys(call, digests=False)
+    return await _keys(call, call.path("podId"))
+
+
+async def post_rotation(call: Call[NoQuery, RotateRequest]) -> NewKeyAnswer:
+    """Replace a key.
+
+    Creates a key with the same role, label and scopes. The old key works for `overlapSeconds` more, so that all servers
+    of the game can switch without an interruption.
+    """
+    return await _rotate(call, call.path("podId"))
+
+
+async def post_admin_key(call: Call[NoQuery, AdminKeyRequest]) -> NewKeyAnswer:
+    """Create an admin key.
+
+    Give every person one of their own, so that each can be revoked alone. The key in the server's settings always works
+    besides them.
+    """
+    return _new_key(
+        *await call.laurels.access.create_key(
+            None,
+            Role.ADMIN,
+            call.body.label,
+            expires_at=_instant(call.body.expires_at),
+            idempotency_key=call.idempotency_key,
+        )
+    )
+
+
+async def get_admin_keys(call: Call[NoQuery, None]) -> KeysAnswer:
+    """List the admin keys, without their secrets and without the one in the server's settings."""
+    return await _keys(call, None)
+
+
+async def delete_admin_key(call: Call[NoQuery, None]) -> KeysAnswer:
+    """Revoke an admin key and return the remaining ones."""
+    await call.laurels.access.revoke_key(None, call.path("keyId"))
+    return await _keys(call, None)
+
+
+async def post_admin_rotation(call: Call[NoQuery, RotateRequest]) -> NewKeyAnswer:
+    """Replace an admin key.
+
+    The old key works for `overlapSeconds` more.
+    """
+    return await _rotate(call, None)
+
+
+async def post_token(call: Call[NoQuery, TokenRequest]) -> TokenAnswer:
+    """Issue a token for one player.
+
+    The game's server asks for it and hands it to the game on the player's device, which then needs no key. The token
+    allows the player to read rankings and their own data, to follow live updates and, with `mayWrite`, to submit own
+    scores on boards with `playersMayWrite`. It can't be revoked alone: revoke all tokens of the player, or the key.
+    """
+    pod_id = call.caller.require_pod(call.path("podId"))
+    body = call.body
+    token, text = await call.laurels.access.create_token(
+        call.caller, pod_id, body.user_id, body.expires_in_seconds, may_write=body.may_write
+    )
+    return TokenAnswer(
+        user_id=token.user_id, token=text, expires_at=to_datetime(token.expires_at), may_write=token.may_write
+    )
+
+
+async def delete_tokens(call: Call[NoQuery, None]) -> RevokedAnswer:
+    """Revoke all tokens of a player.
+
+    Takes effect at once on this server, and within a second on the others.
+    """
+    pod_id = call.caller.require_pod(call.path("podId"))
+    at = await call.laurels.access.revoke_tokens(pod_id, call.user_id)
+    return RevokedAnswer(user_id=call.user_id, revoked_at=to_datetime(at))
 
 
 async def put_webhook(call: Call[NoQuery, WebhookRequest]) -> NewWebhookAnswer:
@@ -103,20 +207,42 @@ def _webhook(webhook: Webhook) -> WebhookAnswer:
     return WebhookAnswer(pod_id=webhook.pod_id, url=webhook.url, created_at=to_datetime(webhook.created_at))
 
 
-async def _keys(call: Call[Any, None], *, digests: bool) -> KeysAnswer:
+async def _keys(call: Call[Any, None], pod_id: str | None, *, digests: bool = False) -> KeysAnswer:
+    found = await call.laurels.access.keys_of(pod_id)
     return KeysAnswer(
-        keys=[
-            KeyAnswer(
-                key_id=key.key_id,
-                role=key.role,
-                label=key.label,
-                created_at=to_datetime(key.created_at),
-                digest=key.digest.hex() if digests else None,
-            )
-            for key in await call.laurels.access.keys_of(call.path("podId"))
-        ]
+        keys=[KeyAnswer(**_key_fields(key), digest=key.digest.hex() if digests else None) for key in found]
     )
 
 
+async def _rotate(call: Call[NoQuery, RotateRequest], pod_id: str | None) -> NewKeyAnswer:
+    overlap_s = call.body.overlap_seconds
+    return _new_key(*await call.laurels.access.rotate_key(pod_id, call.path("keyId"), overlap_s, call.idempotency_key))
+
+
+def _new_key(key: Key, token: str | None) -> NewKeyAnswer:
+    return NewKeyAnswer(**_key_fields(key), key=token)
+
+
+def _key_fields(key: Key) -> dict[str, Any]:
+    return {
+        "key_id": key.key_id,
+        "role": key.role,
+        "label": key.label,
+        "created_at": to_datetime(key.created_at),
+        "expires_at": show_moment(key.expires_at),
+        "last_used_at": show_moment(key.used_at),
+        "scopes": sorted(scopes_of(key)),
+    }
+
+
+def _instant(moment: datetime | None) -> int | None:
+    return None if moment is None else read_instant(moment, "expiresAt")
+
+
 def _pod(pod: Pod) -> PodAnswer:
-    return PodAnswer(pod_id=pod.pod_id, name=pod.name, created_at=to_datetime(pod.created_at))
+    return PodAnswer(
+        pod_id=pod.pod_id,
+        name=pod.name,
+        created_at=to_datetime(pod.created_at),
+        allowed_origins=list(pod.allowed_origins),
+    )

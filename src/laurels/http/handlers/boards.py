@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from laurels.core.board import Board, Status
+from laurels.core.board import Board, PublicField, Status
 from laurels.core.checks import canonical_metadata, exact_score
 from laurels.core.instants import to_datetime
 from laurels.core.people import SegmentKind
@@ -25,6 +25,7 @@ from laurels.http.board_parts import (
 from laurels.http.call import Call
 from laurels.http.decode import decode_cursor, encode_cursor
 from laurels.http.requests import BoardChange, BoardRequest, BoardsQuery, NoQuery, WindowBody
+from laurels.service.boards.caller import Caller
 
 
 async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
@@ -51,6 +52,9 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
         min_score=_bound(body.min_score, "minScore"),
         max_score=_bound(body.max_score, "maxScore"),
         public=body.public,
+        public_fields=tuple(dict.fromkeys(body.public_fields)),
+        players_may_write=body.players_may_write,
+        player_writes_per_minute=body.player_writes_per_minute,
         windows=windows,
         segments=segments,
         start_at=None if body.start_time is None else read_instant(body.start_time, "startTime"),
@@ -100,6 +104,11 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
         "name": body.name,
         "capacity": body.capacity,
         "public": body.public,
+        "public_fields": body.public_fields
+        if body.public_fields is UNSET
+        else tuple(dict.fromkeys(body.public_fields)),
+        "players_may_write": body.players_may_write,
+        "player_writes_per_minute": body.player_writes_per_minute,
         "metadata": body.metadata,
         "grace_s": body.grace_seconds,
         "flush_ms": body.flush_ms,
@@ -140,10 +149,10 @@ async def _answers(call: Call[Any, Any], boards: Sequence[Board]) -> list[BoardA
     totals: list[int | None] = [None] * len(boards)
     with contextlib.suppress(Unavailable):
         totals = call.show(await call.laurels.reads.counts(boards))
-    return [_show_board(board, total, now) for board, total in zip(boards, totals, strict=True)]
+    return [_show_board(call.caller, board, total, now) for board, total in zip(boards, totals, strict=True)]
 
 
-def _show_board(board: Board, total_users: int | None, now: int) -> BoardAnswer:
+def _show_board(caller: Caller, board: Board, total_users: int | None, now: int) -> BoardAnswer:
     # A window that was just added has no current period until it starts.
     current = (board.current_period(window, now) or board.next_period(window, now) for window in board.window_names)
     return BoardAnswer(
@@ -163,10 +172,13 @@ def _show_board(board: Board, total_users: int | None, now: int) -> BoardAnswer:
         min_score=board.min_score,
         max_score=board.max_score,
         public=board.public,
-        metadata=board.metadata,
+        public_fields=list(board.public_fields),
+        players_may_write=board.players_may_write,
+        player_writes_per_minute=board.player_writes_per_minute,
+        metadata=board.metadata if caller.sees_field(board, PublicField.METADATA) else None,
         grace_seconds=board.grace_s,
         flush_ms=board.flush_ms,
-        rewards=show_rewards(board.rewards),
+        rewards=show_rewards(board.rewards if caller.sees_field(board, PublicField.REWARDS) else ()),
         keep_events_days=board.keep_events_days,
         keep_periods_days=board.keep_periods_days,
         pruned_before=show_moment(board.pruned_before),

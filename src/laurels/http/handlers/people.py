@@ -12,7 +12,6 @@ from laurels.http.fields import Circle
 from laurels.http.handlers.moderation import show_act
 from laurels.http.people_answers import ActAnswer, ChangedAnswer, HiddenOn, PeopleAnswer, PersonEntry, ProfileAnswer
 from laurels.http.requests import PeopleQuery, PodQuery, ProfileBody, ProfileItem, ProfilesRequest, ReasonQuery
-from laurels.ports import Role
 
 
 async def put_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
@@ -43,11 +42,11 @@ async def patch_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
 async def get_profile(call: Call[PodQuery, None]) -> PersonEntry:
     """Return a user's profile.
 
-    Includes where the user is hidden, except for client keys.
+    Includes where the user is hidden, except for the player.
     """
     pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     profile = await call.laurels.profiles.profile(pod_id, call.user_id)
-    if call.caller.role is Role.CLIENT:
+    if call.caller.player is not None:
         return PersonEntry(**msgspec.structs.asdict(_answer(profile)))
     return _entry(call, profile, await call.laurels.profiles.hides(pod_id, call.user_id))
 

@@ -43,7 +43,7 @@ from laurels.http.requests import (
     TopQuery,
     UserScoresQuery,
 )
-from laurels.ports import Found, RankEntry, Role
+from laurels.ports import Found, RankEntry
 
 # Pages of `top` are cached without their last field, the only one that differs in each response.
 RETRIEVED_AT = b',"retrievedAt":'
@@ -186,10 +186,11 @@ async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionA
 async def get_history(call: Call[HistoryQuery, None]) -> HistoryAnswer:
     """List a user's events on a board, last received first.
 
-    A client key can't read the events of a hidden user, unless the user is shadow-banned and is the `viewer`.
+    A player token reads the events of its own player, unless the player is hidden. A shadow-banned player notices
+    nothing.
     """
     board = call.board
-    if call.caller.role is Role.CLIENT and await call.laurels.reads.is_hidden(board, call.user_id, call.query.viewer):
+    if call.caller.player is not None and await call.laurels.reads.is_hidden(board, call.user_id, call.query.viewer):
         raise NotFound("user_not_found", f"User {call.user_id!r} has no score on this board.", field="userId")
     before, limit = decode_cursor(call.query.cursor), call.query.limit
     events = await call.laurels.reads.history(board, call.user_id, before, limit)

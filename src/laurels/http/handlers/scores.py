@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from laurels.core.board import Board
 from laurels.core.ids import new_event_id
 from laurels.core.instants import to_datetime, to_us
-from laurels.errors import LaurelsError, Unavailable
+from laurels.core.scores import RankState
+from laurels.errors import Forbidden, LaurelsError, Unavailable
 from laurels.http.answers import BatchAnswer, PeriodScore, ScoreAnswer, ScoreResult
 from laurels.http.call import Answered, Call, Finish, HotPlan
 from laurels.http.decode import decode_body, decode_plain
@@ -18,6 +19,7 @@ from laurels.http.people_answers import RemovedAnswer
 from laurels.http.problems import problem_of
 from laurels.http.requests import BoardReasonQuery, NoQuery, ScoreBatch, ScoreItem, ScoreUpdate
 from laurels.ports import RecordOutcome
+from laurels.service.boards.caller import Caller
 from laurels.service.write.submissions import Accepted, PeriodResult, Submission
 
 # Accepted, but not in the ledger yet.
@@ -61,8 +63,28 @@ async def put_score(call: Call[NoQuery, ScoreUpdate]) -> Answered[ScoreAnswer]:
 
     Status 202: the ledger is unreachable, and the score waits on this server's disk.
     """
+    is_player = call.caller.player is not None
+    if is_player:
+        _admit_player(call, call.caller)
     submission = to_submission(call.user_id, call.body, call.idempotency_key)
-    return _score_answer(call.board, await call.laurels.submissions.submit(call.board, submission))
+    accepted = await call.laurels.submissions.submit(call.board, submission)
+    return _score_answer(call.board, _as_player_sees(accepted) if is_player else accepted)
+
+
+def _as_player_sees(accepted: Accepted) -> Accepted:
+    """Return a result that does not tell players that they are hidden."""
+    if accepted.rank_state is not RankState.HIDDEN:
+        return accepted
+    counted = tuple(replace(each, rank_state=RankState.CATCHING_UP) for each in accepted.counted)
+    return replace(accepted, counted=counted, rank_state=RankState.CATCHING_UP)
+
+
+def _admit_player(call: Call[NoQuery, ScoreUpdate], caller: Caller) -> None:
+    """Check a score that a player submits: the server sets its time and region, and the board limits the rate."""
+    for field, value in (("timestamp", call.body.timestamp), ("region", call.body.region)):
+        if value is not None:
+            raise Forbidden("role_forbidden", f"Players can't set the {field} of a score.", field=field)
+    call.laurels.player_rates.take((call.board.id, caller.player), call.board.player_writes_per_minute)
 
 
 def start_score(call: Call[NoQuery, ScoreUpdate], finish: Finish) -> None:

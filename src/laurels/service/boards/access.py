@@ -1,74 +1,43 @@
-"""Authentication and permissions: who is calling, and what their key may do.
+"""Authentication, and the management of keys, player tokens and pods.
 
-Secrets are compared by hash and never stored.
+Secrets are compared by hash and never stored. What a caller may do is in caller.py and in the guards of the routes.
 """
 
 import asyncio
 import hashlib
 import hmac
+import math
+from collections.abc import Sequence
 
-from msgspec import Struct
+import structlog
+from msgspec.structs import replace
 
-from laurels.core.board import Board
 from laurels.core.ids import new_key_id, new_secret
-from laurels.errors import Conflict, Forbidden, Invalid, LaurelsError, NotFound, Unauthenticated
-from laurels.ports import Clock, Key, Ledger, Pod, Role
+from laurels.core.instants import SECOND_US
+from laurels.errors import Conflict, Invalid, LaurelsError, NotFound, Unauthenticated
+from laurels.ports import Clock, Key, Ledger, Pod, Role, Scope
+from laurels.service.boards.caller import ANONYMOUS, SCOPES, Caller, unknown_pod
+from laurels.service.boards.player_tokens import (
+    MAX_LIFE_S,
+    PlayerToken,
+    bad_token,
+    expired,
+    header_of,
+    is_jwt,
+    sign,
+    verify,
+)
 from laurels.service.boards.registry import Registry
+from laurels.tasks import end_tasks
+
+log = structlog.get_logger()
 
 PREFIX = "lrl"
+# The id of the key in the server's settings, which is not in the ledger.
+ADMIN_KEY_ID = "admin"
 KEPT_CALLERS = 10_000
-
-
-class Caller(Struct, frozen=True):
-    """The caller of a request. `role` None: no key was sent."""
-
-    role: Role | None
-    pod_id: str | None
-    key_id: str
-
-    @property
-    def is_admin(self) -> bool:
-        return self.role is Role.ADMIN
-
-    def require_key(self) -> None:
-        if self.role is None:
-            raise Unauthenticated("key_required", "Send a key: 'Authorization: Bearer KEY' or 'X-API-Key: KEY'.")
-
-    def require_admin(self) -> None:
-        self.require_key()
-        if not self.is_admin:
-            raise Forbidden("role_forbidden", f"This needs an admin key; yours is a {self.role} key.")
-
-    def require_writer(self) -> None:
-        self.require_key()
-        if self.role is Role.CLIENT:
-            raise Forbidden("role_forbidden", "A client key can only read. This call needs a server key.")
-
-    def require_pod(self, pod_id: str | None, where: str = "the query string (?podId=POD)") -> str:
-        """Return the pod of a call: the key's own pod, or, for an admin key, the given one.
-
-        `where` says in the error where the call takes a podId.
-        """
-        self.require_key()
-        if self.is_admin:
-            if pod_id is None:
-                raise Invalid(
-                    "missing_field",
-                    f"An admin key belongs to no pod. Name one: add podId to {where}.",
-                    field="podId",
-                    rule="required",
-                )
-            return pod_id
-        if pod_id not in {None, self.pod_id}:
-            raise unknown_pod(pod_id)
-        assert self.pod_id is not None, "server and client keys have a pod"
-        return self.pod_id
-
-    def sees(self, board: Board) -> bool:
-        return board.public or self.is_admin or (self.role is not None and self.pod_id == board.pod_id)
-
-
-ANONYMOUS = Caller(None, None, "")
+STORE_USED_S = 60.0
+ANY_ORIGIN = "*"
 
 
 class Access:
@@ -80,70 +49,227 @@ class Access:
         self._clock = clock
         self._admin_digest = _digest(admin_key)
         self._keys: dict[str, Key] = {}
+        # When the tokens of a player were revoked, by pod and user.
+        self._revocations: dict[tuple[str, str], int] = {}
+        self._origins: dict[str, tuple[str, ...]] = {}
         # The callers of valid tokens, cached until a key changes.
         self._callers: dict[str, Caller] = {}
+        # When keys were used, until that is stored.
+        self._used: dict[str, int] = {}
+        self._storing: asyncio.Task[None] | None = None
         # How many times the keys have changed.
         self.changes = 0
         # Keeps a reload that began earlier from dropping a key that was just created.
         self._changing = asyncio.Lock()
 
     async def reload(self) -> None:
-        """Load the valid keys from the ledger."""
+        """Load the valid keys, the revoked player tokens and the allowed origins from the ledger."""
         async with self._changing:
             self._keys = {key.key_id: key for key in await self._ledger.keys()}
+            self._revocations = await self._ledger.token_revocations(self._oldest_token())
+            self._origins = {pod.pod_id: pod.allowed_origins for pod in await self._ledger.pods()}
             self._changed()
 
+    def start(self) -> None:
+        self._storing = asyncio.create_task(self._store_regularly(), name="store when keys were used")
+
+    async def close(self) -> None:
+        if self._storing is not None:
+            await end_tasks([self._storing])
+            await self.store_used()
+
+    # Authentication
+
     def authenticate(self, token: str | None) -> Caller:
+        """Return the caller who sent a key or a token. Raises Unauthenticated."""
         if token is None:
             return ANONYMOUS
+        now = self._clock.now_us()
         caller = self._callers.get(token)
         if caller is None:
-            caller = self._identify(token)
+            caller = self._identify(token, now)
             if len(self._callers) >= KEPT_CALLERS:
                 self._callers.clear()
             self._callers[token] = caller
+        if now >= caller.expires_at:
+            raise expired("This player token" if caller.player is not None else "This key")
+        if caller.player is None:
+            self._used[caller.key_id] = now
         return caller
 
     def _changed(self) -> None:
         self.changes += 1
         self._callers.clear()
 
-    def _identify(self, token: str) -> Caller:
+    def _identify(self, token: str, now: int) -> Caller:
         digest = _digest(token)
         if hmac.compare_digest(digest, self._admin_digest):
-            return Caller(Role.ADMIN, None, "admin")
+            return Caller(Role.ADMIN, None, ADMIN_KEY_ID)
+        if is_jwt(token):
+            return self._identify_player(token, now)
         parts = token.split("_", 2)
         key = self._keys.get(parts[1]) if len(parts) == 3 and parts[0] == PREFIX else None
         if key is None or not hmac.compare_digest(digest, key.digest):
             raise Unauthenticated("key_unknown", "This key is not known, or was revoked.")
-        return Caller(key.role, key.pod_id, key.key_id)
+        return Caller(key.role, key.pod_id, key.key_id, scopes_of(key), None, _end_of(key))
+
+    def _identify_player(self, token: str, now: int) -> Caller:
+        key_id = str(header_of(token).get("kid", ""))
+        digest = self._admin_digest
+        if key_id != ADMIN_KEY_ID:
+            issuer = self._keys.get(key_id)
+            if issuer is None:
+                raise Unauthenticated("key_unknown", "The key that issued this token is not known, or was revoked.")
+            digest = issuer.digest
+        found = verify(token, digest, now)
+        issuer_end = math.inf
+        if key_id != ADMIN_KEY_ID:
+            issuer = self._keys[key_id]
+            issuer_end = _end_of(issuer)
+            if Scope.SCORES_WRITE not in scopes_of(issuer) or issuer.pod_id not in {None, found.pod_id}:
+                raise bad_token("its key may not issue tokens for this pod")
+        if found.issued_at <= self._revocations.get((found.pod_id, found.user_id), -1):
+            raise bad_token("the tokens of this player were revoked")
+        return Caller(Role.PLAYER, found.pod_id, key_id, found.scopes, found.user_id, min(found.expires_at, issuer_end))
+
+    # Keys
 
     async def create_key(
-        self, pod_id: str, role: Role, label: str | None, idempotency_key: str | None = None
+        self,
+        pod_id: str | None,
+        role: Role,
+        label: str | None,
+        *,
+        expires_at: int | None = None,
+        scopes: Sequence[Scope] | None = None,
+        idempotency_key: str | None = None,
     ) -> tuple[Key, str]:
-        """Create a key and return it with its token, which can't be shown again."""
+        """Create a key and return it with its token, which can't be shown again. `pod_id` None: an admin key."""
+        now = self._clock.now_us()
+        _check_scopes(role, scopes)
+        if expires_at is not None and expires_at <= now:
+            raise Invalid("out_of_range", "expiresAt must be in the future.", field="expiresAt", rule="> now")
         key_id = new_key_id()
         if idempotency_key is not None:
-            key_id = hashlib.sha256(f"{pod_id}/{idempotency_key}".encode()).hexdigest()[:12]
+            key_id = hashlib.sha256(f"{pod_id or ''}/{idempotency_key}".encode()).hexdigest()[:12]
         token = f"{PREFIX}_{key_id}_{new_secret()}"
-        key = Key(key_id, pod_id, role, label, _digest(token), self._clock.now_us())
-        async with self._changing:
-            await self._ledger.create_key(key)
-            self._keys[key_id] = key
-        await self._registry.tell()
+        allowed = None if scopes is None else tuple(sorted(set(scopes)))
+        key = Key(key_id, pod_id, role, label, _digest(token), now, expires_at, allowed)
+        await self._store_key(key)
         return key, token
 
-    async def adopt_key(self, pod_id: str, role: Role, label: str | None, key_id: str, digest: bytes) -> Key:
+    async def adopt_key(self, key: Key) -> Key:
         """Import a key that another Laurels installation created. Idempotent."""
-        key = Key(key_id, pod_id, role, label, digest, self._clock.now_us())
-        held = self._keys.get(key_id)
-        if held is not None and (held.pod_id, held.role, held.digest) == (pod_id, role, digest):
+        _check_scopes(key.role, key.scopes)
+        held = self._keys.get(key.key_id)
+        if held is not None and (held.pod_id, held.role, held.digest) == (key.pod_id, key.role, key.digest):
             return held
+        stored = replace(key, created_at=self._clock.now_us())
+        await self._store_key(stored)
+        return stored
+
+    async def rotate_key(
+        self, pod_id: str | None, key_id: str, overlap_s: int, idempotency_key: str | None = None
+    ) -> tuple[Key, str]:
+        """Create a key with the permissions of another, which expires after `overlap_s` seconds."""
+        old = await self._find_key(pod_id, key_id)
+        # Without the end of the old key, because a key is often rotated just before it expires.
+        made = await self.create_key(pod_id, old.role, old.label, scopes=old.scopes, idempotency_key=idempotency_key)
+        end = self._clock.now_us() + overlap_s * SECOND_US
+        if old.expires_at is None or old.expires_at > end:
+            async with self._changing:
+                if await self._ledger.expire_key(key_id, end) and key_id in self._keys:
+                    self._keys[key_id] = replace(self._keys[key_id], expires_at=end)
+                self._changed()
+            await self._registry.tell()
+        return made
+
+    async def keys_of(self, pod_id: str | None) -> list[Key]:
+        """Return the keys of a pod, or the admin keys; expired ones, too."""
+        if pod_id is not None:
+            await self._need_pod(pod_id)
+        await self._registry.look_again()
+        return [
+            replace(key, used_at=max(key.used_at or 0, self._used.get(key.key_id, 0)) or None)
+            for key in self._keys.values()
+            if key.pod_id == pod_id
+        ]
+
+    async def revoke_key(self, pod_id: str | None, key_id: str) -> None:
+        """Revoke a key, and with it the player tokens that it issued."""
+        await self._find_key(pod_id, key_id)
+        async with self._changing:
+            if not await self._ledger.revoke_key(key_id):
+                raise _unknown_key(pod_id, key_id)
+            self._keys.pop(key_id, None)
+            self._changed()
+        await self._registry.tell()
+
+    async def store_used(self) -> None:
+        """Store when keys were last used. Loses up to a minute of that if the server is killed."""
+        used, self._used = self._used, {}
+        used = {key_id: at for key_id, at in used.items() if key_id in self._keys}
+        if not used:
+            return
+        try:
+            await self._ledger.mark_used(list(used.items()))
+        except LaurelsError as error:
+            self._used = used | self._used
+            log.debug("used_keys_not_stored", reason=error.message)
+            return
+        for key_id, at in used.items():
+            if (key := self._keys.get(key_id)) is not None:
+                self._keys[key_id] = replace(key, used_at=at)
+
+    async def _store_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(STORE_USED_S)
+            await self.store_used()
+
+    async def _store_key(self, key: Key) -> None:
         async with self._changing:
             await self._ledger.create_key(key)
-            self._keys[key_id] = key
+            self._keys[key.key_id] = key
         await self._registry.tell()
+
+    async def _find_key(self, pod_id: str | None, key_id: str) -> Key:
+        if key_id not in self._keys:
+            await self._registry.look_again()
+        key = self._keys.get(key_id)
+        if key is None or key.pod_id != pod_id:
+            raise _unknown_key(pod_id, key_id)
         return key
+
+    # Player tokens
+
+    async def create_token(
+        self, caller: Caller, pod_id: str, user_id: str, life_s: int, *, may_write: bool
+    ) -> tuple[PlayerToken, str]:
+        """Return a token for a player, signed for the key of the caller."""
+        await self._need_pod(pod_id)
+        digest = self._admin_digest
+        if caller.key_id != ADMIN_KEY_ID:
+            digest = (await self._find_key(caller.pod_id, caller.key_id)).digest
+        now = self._clock.now_us()
+        # JWTs expire at full seconds: round up, so that the token lasts at least as long as asked.
+        ends_at = min(-(-(now + life_s * SECOND_US) // SECOND_US), (now + MAX_LIFE_S * SECOND_US) // SECOND_US)
+        token = PlayerToken(pod_id, user_id, now, ends_at * SECOND_US, may_write)
+        return token, sign(token, caller.key_id, digest)
+
+    async def revoke_tokens(self, pod_id: str, user_id: str) -> int:
+        """Refuse all tokens that a player has so far, on every server, and return the instant."""
+        now = self._clock.now_us()
+        async with self._changing:
+            await self._ledger.revoke_tokens(pod_id, user_id, now, self._oldest_token())
+            self._revocations[pod_id, user_id] = now
+            self._changed()
+        await self._registry.tell()
+        return now
+
+    def _oldest_token(self) -> int:
+        return self._clock.now_us() - (MAX_LIFE_S + 60) * SECOND_US
+
+    # Pods
 
     async def pod_of(self, caller: Caller, pod_id: str | None) -> str:
         """Return the pod of a call; raise NotFound if an admin key names a pod that does not exist."""
@@ -151,22 +277,6 @@ class Access:
         if caller.is_admin:
             await self._need_pod(found)
         return found
-
-    async def keys_of(self, pod_id: str) -> list[Key]:
-        await self._need_pod(pod_id)
-        await self._registry.look_again()
-        return [key for key in self._keys.values() if key.pod_id == pod_id]
-
-    async def revoke_key(self, pod_id: str, key_id: str) -> None:
-        if key_id not in self._keys:
-            await self._registry.look_again()
-        async with self._changing:
-            key = self._keys.get(key_id)
-            if key is None or key.pod_id != pod_id or not await self._ledger.revoke_key(key_id):
-                raise NotFound("key_not_found", f"Pod {pod_id!r} has no key {key_id!r}.", field="keyId")
-            self._keys.pop(key_id, None)
-            self._changed()
-        await self._registry.tell()
 
     async def create_pod(self, pod_id: str, name: str) -> Pod:
         for pod in await self._ledger.pods():
@@ -181,13 +291,45 @@ class Access:
     async def pods(self) -> list[Pod]:
         return await self._ledger.pods()
 
+    async def set_origins(self, pod_id: str, origins: Sequence[str]) -> Pod:
+        """Set from which web origins browsers may call the API about a pod."""
+        async with self._changing:
+            pod = await self._ledger.set_origins(pod_id, tuple(dict.fromkeys(origins)))
+            self._origins[pod_id] = pod.allowed_origins
+        await self._registry.tell()
+        return pod
+
+    def allows_origin(self, pod_id: str | None, origin: str) -> bool:
+        """Return True if a pod allows calls from an origin. None: if any pod does."""
+        lists = self._origins.values() if pod_id is None else (self._origins.get(pod_id, ()),)
+        return any(origin in origins or ANY_ORIGIN in origins for origins in lists)
+
     async def _need_pod(self, pod_id: str) -> None:
         if all(pod.pod_id != pod_id for pod in await self._ledger.pods()):
             raise unknown_pod(pod_id)
 
 
-def unknown_pod(pod_id: str | None) -> LaurelsError:
-    return NotFound("pod_not_found", f"There is no pod {pod_id!r}.", field="podId")
+def scopes_of(key: Key) -> frozenset[Scope]:
+    return SCOPES[key.role] if key.scopes is None else frozenset(key.scopes) & SCOPES[key.role]
+
+
+def _end_of(key: Key) -> float:
+    return math.inf if key.expires_at is None else key.expires_at
+
+
+def _check_scopes(role: Role, scopes: Sequence[Scope] | None) -> None:
+    if scopes is not None and role is not Role.SERVER:
+        raise Invalid(
+            "out_of_range",
+            f"Only server keys have scopes to choose from; a {role.value} key has a fixed set.",
+            field="scopes",
+            rule="only with role server",
+        )
+
+
+def _unknown_key(pod_id: str | None, key_id: str) -> NotFound:
+    owner = "There is no admin" if pod_id is None else f"Pod {pod_id!r} has no"
+    return NotFound("key_not_found", f"{owner} key {key_id!r}.", field="keyId")
 
 
 def _digest(token: str) -> bytes:

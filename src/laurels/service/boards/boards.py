@@ -19,7 +19,7 @@ from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, MONTHLY, Window
 from laurels.errors import Conflict, Forbidden, Invalid, LaurelsError, NotFound, Stale, Unauthenticated
 from laurels.ports import BoardUpdate, Clock, FreeInstant, Ledger
-from laurels.service.boards.access import Caller
+from laurels.service.boards.caller import Caller
 from laurels.service.boards.registry import Registry
 from laurels.service.index.updater import IndexUpdater
 from laurels.settings import WriteSettings
@@ -159,6 +159,11 @@ class Boards:
             raise Forbidden("wrong_pod", f"Board {board_uuid!r} does not belong to pod {pod_id!r}.", field="UUID")
         return board
 
+    def pod_of(self, board_uuid: str | None) -> str | None:
+        """Return the pod of a board; None if there is no such board."""
+        board = None if board_uuid is None else self._boards.get(board_uuid)
+        return None if board is None else board.pod_id
+
     def to_read(self, caller: Caller, board_uuid: str) -> Board:
         """Return a board that the caller may read.
 
@@ -184,6 +189,18 @@ class Boards:
         board = self.to_read(caller, board_uuid)
         if not caller.is_admin and board.pod_id != caller.pod_id:
             raise Forbidden("role_forbidden", "Only keys of the board's own pod may do this.")
+        return board
+
+    def to_score(self, caller: Caller, board_uuid: str) -> Board:
+        """Return a board that the caller may submit scores to: with a player token, only if players may."""
+        if caller.player is None:
+            return self.to_write(caller, board_uuid)
+        board = self.to_read_with_key(caller, board_uuid)
+        if not board.players_may_write:
+            raise Forbidden(
+                "players_may_not_write",
+                f"Board {board.uuid!r} takes scores from the game's server only: set playersMayWrite to change that.",
+            )
         return board
 
     def to_write(self, caller: Caller, board_uuid: str) -> Board:

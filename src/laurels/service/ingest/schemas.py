@@ -6,7 +6,7 @@ from laurels.core import limits
 from laurels.core.schemas import FieldSource, Schema, SchemaState, SchemaTerms
 from laurels.errors import Conflict, Invalid, LaurelsError, Malformed, NotFound
 from laurels.ports import Clock, Headers, KafkaRecord, Ledger
-from laurels.service.boards.access import unknown_pod
+from laurels.service.boards.caller import unknown_pod
 from laurels.service.boards.registry import Registry
 from laurels.service.ingest.transformer import Event, Transformed, Transformer, look_up, read_event
 

@@ -19,8 +19,8 @@ from laurels.core.instants import SECOND_US
 from laurels.core.people import Hidden
 from laurels.errors import Busy, Conflict, LaurelsError, NotFound
 from laurels.ports import Clock, Ledger, ModerationAction, StoredAction, StoredEvent
-from laurels.service.boards.access import Caller
 from laurels.service.boards.boards import Boards
+from laurels.service.boards.caller import Caller
 from laurels.service.index.updater import IndexUpdater
 from laurels.tasks import end_tasks
 

@@ -17,8 +17,8 @@ from laurels.core.ids import new_event_id
 from laurels.core.instants import SECOND_US, to_datetime
 from laurels.errors import Busy
 from laurels.ports import Clock, Index, Ledger, ModerationAction, StoredAction
-from laurels.service.boards.access import Caller
 from laurels.service.boards.boards import Boards
+from laurels.service.boards.caller import Caller
 from laurels.service.index.updater import IndexUpdater
 from laurels.service.people.profiles import Profiles
 from laurels.service.seasons.freezer import grant_id

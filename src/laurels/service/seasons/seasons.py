@@ -15,8 +15,8 @@ from laurels.core.periods import next_period, with_later_end, with_period
 from laurels.core.windows import Period, PeriodState, are_of_one, next_span, rest_of
 from laurels.errors import Conflict, Invalid, NotFound
 from laurels.ports import BoardUpdate, Clock, Grant, Ledger, ModerationAction, Result, StoredAction
-from laurels.service.boards.access import Caller
 from laurels.service.boards.boards import NOTICE_US, Boards
+from laurels.service.boards.caller import Caller
 from laurels.service.seasons.freezer import Freezer, parse_grant_id
 
 CURRENT = "current"

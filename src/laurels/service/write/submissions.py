@@ -25,7 +25,7 @@ from laurels.ports import (
     RowChange,
     StoredAction,
 )
-from laurels.service.boards.access import Caller
+from laurels.service.boards.caller import Caller
 from laurels.service.index.updater import IndexUpdater
 from laurels.service.write.batcher import Batcher, WriteResult
 

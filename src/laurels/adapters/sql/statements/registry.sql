@@ -22,40 +22,62 @@ UPDATE counters SET value = value + 1 WHERE name = 'registry';
 INSERT INTO pods (pod_id, name, created_at) VALUES ($1, $2, $3) ON CONFLICT (pod_id) DO NOTHING;
 
 -- name: find_pod
-SELECT pod_id, name, created_at FROM pods WHERE pod_id = $1;
+SELECT pod_id, name, created_at, origins FROM pods WHERE pod_id = $1;
 
 -- name: pods
-SELECT pod_id, name, created_at FROM pods ORDER BY pod_id;
+SELECT pod_id, name, created_at, origins FROM pods ORDER BY pod_id;
+
+-- name: set_origins
+UPDATE pods SET origins = $1 WHERE pod_id = $2;
 
 -- name: insert_key
-INSERT INTO keys (key_id, pod_id, role, label, digest, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO keys (key_id, pod_id, role, label, digest, created_at, expires_at, scopes, used_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (key_id) DO NOTHING;
 
 -- name: keys
-SELECT key_id, pod_id, role, label, digest, created_at FROM keys
+SELECT key_id, pod_id, role, label, digest, created_at, expires_at, scopes, used_at FROM keys
 WHERE revoked_at IS NULL ORDER BY created_at, key_id;
 
 -- name: revoke_key
 UPDATE keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL;
 
+-- name: expire_key
+UPDATE keys SET expires_at = $1 WHERE key_id = $2 AND revoked_at IS NULL;
+
+-- name: key_used
+UPDATE keys SET used_at = $1 WHERE key_id = $2 AND (used_at IS NULL OR used_at < $1);
+
+-- name: revoke_tokens
+INSERT INTO token_revocations (pod_id, user_id, at) VALUES ($1, $2, $3)
+ON CONFLICT (pod_id, user_id) DO UPDATE SET at = excluded.at WHERE token_revocations.at < excluded.at;
+
+-- name: token_revocations
+SELECT pod_id, user_id, at FROM token_revocations WHERE at >= $1;
+
+-- name: forget_revocations
+DELETE FROM token_revocations WHERE at < $1;
+
 -- name: insert_board
 INSERT INTO boards (uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public,
                     windows, segments, start_at, end_at, archived_at, created_at, revision, metadata,
-                    grace_s, flush_ms, rewards, keep_events_days, keep_periods_days, pruned_before)
+                    grace_s, flush_ms, rewards, keep_events_days, keep_periods_days, pruned_before, public_fields,
+                    players_may_write, player_writes_per_minute)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
-        $24)
+        $24, $25, $26, $27)
 ON CONFLICT (uuid) DO NOTHING RETURNING id;
 
 -- name: update_board
 UPDATE boards SET name = $1, capacity = $2, min_score = $3, max_score = $4, public = $5, windows = $6, start_at = $7,
                   end_at = $8, archived_at = $9, metadata = $10, grace_s = $11, flush_ms = $12, rewards = $13,
-                  keep_events_days = $14, keep_periods_days = $15, pruned_before = $16, revision = revision + 1
-WHERE id = $17 AND revision = $18;
+                  keep_events_days = $14, keep_periods_days = $15, pruned_before = $16, public_fields = $17,
+                  players_may_write = $18, player_writes_per_minute = $19, revision = revision + 1
+WHERE id = $20 AND revision = $21;
 
 -- name: boards
 SELECT id, uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public, windows, segments,
        start_at, end_at, archived_at, created_at, revision, metadata, grace_s, flush_ms, rewards, keep_events_days,
-       keep_periods_days, pruned_before
+       keep_periods_days, pruned_before, public_fields, players_may_write, player_writes_per_minute
 FROM boards WHERE $1::bigint[] IS NULL OR id = ANY ($1::bigint[]) ORDER BY id;
 
 -- name: insert_period

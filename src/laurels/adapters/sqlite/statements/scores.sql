@@ -5,6 +5,11 @@ SELECT id, revision FROM boards WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: rows_of_keys
 SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden, s.segments
+FROM json_each(?) AS k CROSS JOIN scores AS s ON s.period_id = json_extract(k.value, '$[0]')
+    AND s.user_id = json_extract(k.value, '$[1]');
+
+-- name: rows_of_keys_in_period
+SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden, s.segments
 FROM json_each(?2) AS k CROSS JOIN scores AS s ON s.period_id = ?1 AND s.user_id = k.value;
 
 -- name: insert_event

@@ -1,0 +1,128 @@
+"""Every call in every role, on the own and on another pod's boards, gives what docs/permissions.md says."""
+
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+
+from laurels.http.permissions import NO, OWN, OWN_SCORES, PUBLIC, YES
+from laurels.http.routes import ROUTES
+from support.running import RunningServer
+
+PAGE = Path(__file__).parents[2] / "docs/permissions.md"
+SCOPES = ("read", "scores:write", "boards:write", "moderation")
+# Refused as a parameter after the permission was checked, so that no call has an effect.
+UNKNOWN = {"no-such-parameter": "1"}
+ALLOWED = 422
+
+
+class Documented(NamedTuple):
+    method: str
+    path: str
+    admin: str
+    server: str
+    scope: str
+    client: str
+    player: str
+    nobody: str
+
+
+class Callers(NamedTuple):
+    pod: str
+    # By whether the board is in the own pod, and public.
+    boards: dict[tuple[bool, bool], str]
+    clients: dict[str, httpx.Client]
+
+
+def documented() -> list[Documented]:
+    rows = []
+    for line in PAGE.read_text("utf-8").splitlines():
+        if found := re.fullmatch(r"\| `([A-Z]+) (/\S+)` \|(.*)\|", line):
+            cells = [cell.strip() for cell in found[3].split("|")]
+            rows.append(Documented(found[1], found[2], *cells))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def callers(server: RunningServer, api: httpx.Client) -> Iterator[Callers]:
+    pods = {is_own: f"{'own' if is_own else 'other'}-{uuid.uuid4()}" for is_own in (True, False)}
+    boards = {}
+    for is_own, pod in pods.items():
+        assert api.post("/api/v1/pods", json={"podId": pod, "name": "A pod"}).status_code == 201
+        for public in (False, True):
+            body = {"podId": pod, "name": "A board", "public": public, "playersMayWrite": public}
+            boards[is_own, public] = api.post("/api/v1/leaderboards", json=body).json()["UUID"]
+    keys = f"/api/v1/pods/{pods[True]}/keys"
+    tokens = {
+        "admin": api.post("/api/v1/admin-keys", json={"label": "ops"}).json()["key"],
+        "server": api.post(keys, json={"role": "server"}).json()["key"],
+        "client": api.post(keys, json={"role": "client"}).json()["key"],
+        "expired": "lrl_0_wrong",
+    }
+    for scope in SCOPES:
+        tokens[f"server {scope}"] = api.post(keys, json={"role": "server", "scopes": [scope]}).json()["key"]
+    for may_write in (False, True):
+        body = {"userId": "ada", "mayWrite": may_write}
+        issued = api.post(f"/api/v1/pods/{pods[True]}/tokens", json=body)
+        tokens["player" if may_write else "reading player"] = issued.json()["token"]
+    clients = {"nobody": server.client(None)} | {name: server.client(token) for name, token in tokens.items()}
+    yield Callers(pods[True], boards, clients)
+    for client in clients.values():
+        client.close()
+
+
+def test_page_lists_every_call() -> None:
+    assert [(row.method, row.path) for row in documented()] == [(route.method, route.path) for route in ROUTES]
+
+
+@pytest.mark.parametrize("row", documented(), ids=lambda row: f"{row.method} {row.path}")
+def test_every_role_gets_what_the_page_says(callers: Callers, row: Documented) -> None:
+    for (is_own, public), board in callers.boards.items():
+        for user in ("ada", "bob"):
+            path = row.path.replace("{UUID}", board).replace("{userId}", user).replace("{podId}", callers.pod)
+            path = re.sub(r"{\w+}", "x", path)
+            for who, client in callers.clients.items():
+                answer = client.request(row.method, path, params=UNKNOWN)
+                expected = expect(row, who, is_own=is_own, public=public, is_ada=user == "ada")
+                assert answer.status_code == expected, (who, is_own, public, user, answer.text)
+            if "{userId}" not in row.path:
+                break
+        if "{UUID}" not in row.path:
+            break
+
+
+def expect(row: Documented, who: str, *, is_own: bool, public: bool, is_ada: bool) -> int:  # noqa: C901, PLR0911 - one rule each
+    """Return the status of a call with an invalid parameter according to the page."""
+    has_board = "{UUID}" in row.path
+    public = public or row.path.startswith("/v1/")
+    reads_public = row.nobody == PUBLIC and (public or not has_board)
+    if row.nobody == YES:
+        return ALLOWED
+    if who == "expired":
+        return 401
+    if who == "nobody":
+        return ALLOWED if reads_public else 401
+    if who == "admin":
+        return ALLOWED
+    if row.path.startswith("/v1/"):
+        # The default board belongs to another pod.
+        return ALLOWED if reads_public else 403
+    if has_board and not is_own:
+        return ALLOWED if reads_public else 403 if public else 404
+    role, _, scope = who.partition(" ")
+    if who == "reading player":
+        role = "player"
+    cell = getattr(row, role)
+    if cell == NO:
+        return 403
+    if cell == OWN and not is_ada:
+        return 403
+    if cell == OWN_SCORES:
+        return ALLOWED if is_ada and public and who == "player" else 403
+    if role == "server" and scope and f"`{scope}`" != row.scope:
+        return ALLOWED if reads_public and has_board else 403
+    return ALLOWED
