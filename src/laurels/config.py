@@ -9,10 +9,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from laurels.core.ids import new_secret
 from laurels.errors import Invalid
-from laurels.settings import SETTINGS, Setting, Settings
+from laurels.settings import SETTINGS, OAuthSettings, Setting, Settings
 
 ADMIN_KEY_CHARS = 16
 # On an address that others can reach, anybody can try keys.
@@ -161,6 +162,30 @@ def _read_number(minimum: int, maximum: int, source: str, value: Any) -> int:
     return number
 
 
+def _check_oauth(oauth: OAuthSettings) -> None:
+    if oauth.is_on and not oauth.oauth_audience:
+        raise Invalid(
+            "missing_field",
+            "Set LAURELS_OAUTH_AUDIENCE to the audience of the tokens. Without it, tokens for other services would be "
+            "accepted.",
+            field="LAURELS_OAUTH_AUDIENCE",
+            rule="required with LAURELS_OAUTH_ISSUER or LAURELS_OAUTH_JWKS",
+        )
+    for field, url in (("LAURELS_OAUTH_ISSUER", oauth.oauth_issuer), ("LAURELS_OAUTH_JWKS", oauth.oauth_jwks)):
+        parts = urlsplit(url or "")
+        # A file has no scheme.
+        is_file = field == "LAURELS_OAUTH_JWKS" and not parts.scheme
+        if url is not None and not is_file and parts.scheme != "https" and not _is_local(parts.hostname or ""):
+            raise Invalid("wrong_format", f"{field} must be an https:// URL.", field=field, rule="https://")
+    if oauth.oauth_default_role not in {None, "server", "client", "player"}:
+        raise Invalid(
+            "not_a_choice",
+            "LAURELS_OAUTH_DEFAULT_ROLE must be server, client or player. Only a claim can make an admin.",
+            field="LAURELS_OAUTH_DEFAULT_ROLE",
+            rule="server, client or player",
+        )
+
+
 def _check_together(settings: Settings) -> None:
     in_memory = settings.storage.index == "memory://"
     if not in_memory and not settings.storage.index.startswith(("redis", "rediss")):
@@ -190,6 +215,7 @@ def _check_together(settings: Settings) -> None:
             field="LAURELS_SPOOL",
         )
     _check_kafka(settings)
+    _check_oauth(settings.oauth)
     if settings.server.workers > 1 and in_memory:
         raise Invalid(
             "out_of_range",

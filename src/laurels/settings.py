@@ -48,6 +48,35 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OAuthSettings:
+    """OAuth 2 bearer tokens of another identity provider."""
+
+    oauth_issuer: str | None = _setting(
+        None, "Issuer (`iss`) of the tokens. Its OpenID Connect metadata names the signing keys."
+    )
+    oauth_jwks: str | None = _setting(
+        None, "URL or file of the signing keys (JWKS), if they are not those in the metadata of the issuer."
+    )
+    oauth_audience: str | None = _setting(None, "The `aud` that tokens must have. Required with an issuer or keys.")
+    oauth_role_claim: str = _setting(
+        "laurels_role", "Claim with the role: admin, server, client or player. Dots lead into objects: `a.b`."
+    )
+    oauth_default_role: str | None = _setting(
+        None, "Role of tokens without that claim: server, client or player. Without it, they are refused."
+    )
+    oauth_pod_claim: str = _setting("laurels_pod", "Claim with the pod.")
+    oauth_pod: str | None = _setting(None, "Pod of tokens without that claim.")
+    oauth_player_claim: str = _setting("sub", "Claim with the user id of a player.")
+    oauth_scope_prefix: str = _setting(
+        "laurels:", "Prefix of the scopes in the claim `scope`, such as `laurels:scores:write`."
+    )
+
+    @property
+    def is_on(self) -> bool:
+        return self.oauth_issuer is not None or self.oauth_jwks is not None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StorageSettings:
     """The ledger and the index."""
 
@@ -135,6 +164,7 @@ class ClientSettings:
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     server: ServerSettings = ServerSettings()
+    oauth: OAuthSettings = OAuthSettings()
     storage: StorageSettings = StorageSettings()
     kafka: KafkaSettings = KafkaSettings()
     writes: WriteSettings = WriteSettings()

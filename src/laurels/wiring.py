@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from laurels.adapters.file_lock import holder_address
 from laurels.adapters.system_clock import SystemClock
 from laurels.config import ledger_path, ledger_url
-from laurels.ports import Broker, Feed, Index, Ledger
+from laurels.ports import Broker, Feed, Index, Ledger, SigningKeys
 from laurels.settings import Settings
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def build_laurels(settings: Settings, admin_key: str) -> tuple["Laurels", Announ
         sender=HttpSender(),
         spool=None if settings.storage.spool is None else FileSpool(settings.storage.spool),
         broker=_build_broker(settings),
+        signing_keys=_build_signing_keys(settings),
         admin_key=admin_key,
         settings=settings,
     )
@@ -101,6 +102,14 @@ def _build_broker(settings: Settings) -> Broker | None:
     from laurels.adapters.kafka import KafkaBroker, read_client_config
 
     return KafkaBroker(settings.kafka.kafka, read_client_config(settings.kafka.kafka_config))
+
+
+def _build_signing_keys(settings: Settings) -> SigningKeys | None:
+    if not settings.oauth.is_on:
+        return None
+    from laurels.adapters.jwks import Jwks
+
+    return Jwks(settings.oauth.oauth_issuer, settings.oauth.oauth_jwks)
 
 
 def _build_index(settings: Settings) -> tuple[Index, Feed]:

@@ -320,7 +320,7 @@ class Endpoint:
         except (NotFound, Unauthenticated) as error:
             if error.code not in MAY_BE_NEW:
                 raise
-            await call.laurels.registry.look_again()
+            await call.laurels.access.look_again()
             self.begin(call, query_string)
 
     def begin(self, call: Call[Any, Any], query_string: bytes) -> None:

@@ -52,6 +52,7 @@ from laurels.ports.outbox import Message, Outbox, Sender, Webhook
 from laurels.ports.periods import Final, Grant, PeriodStore, Result
 from laurels.ports.position import AsOf, Position
 from laurels.ports.profiles import ActionStep, Erasure, ModerationAction, ProfileStore, StoredAction
+from laurels.ports.signing_keys import SigningKeys
 from laurels.ports.spool import Spool
 from laurels.ports.streams import Cursors, Replay, StreamStore
 
@@ -106,6 +107,7 @@ __all__ = [
     "RowChange",
     "Scope",
     "Sender",
+    "SigningKeys",
     "Spool",
     "StoredAction",
     "StoredEvent",

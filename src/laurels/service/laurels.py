@@ -8,9 +8,10 @@ import structlog
 
 from laurels.core.board import DEFAULT_POD, Board
 from laurels.errors import LaurelsError, TooMany, Unavailable
-from laurels.ports import Broker, Clock, Feed, Index, IndexHealth, Ledger, Sender, Spool
+from laurels.ports import Broker, Clock, Feed, Index, IndexHealth, Ledger, Sender, SigningKeys, Spool
 from laurels.service.boards.access import Access
 from laurels.service.boards.boards import Boards
+from laurels.service.boards.oauth import OAuth
 from laurels.service.boards.registry import Registry
 from laurels.service.index.rebuild import Rebuilt, rebuild_board
 from laurels.service.index.repairer import IndexRepairer
@@ -64,6 +65,7 @@ class Laurels:
         sender: Sender,
         spool: Spool | None = None,
         broker: Broker | None = None,
+        signing_keys: SigningKeys | None = None,
         admin_key: str,
         settings: Settings,
         jobs_lease_ms: int = LEASE_MS,
@@ -79,7 +81,8 @@ class Laurels:
         self.updater = IndexUpdater(ledger, index, self.repairer)
         self.registry = Registry(ledger, feed, shared=shared)
         self.player_rates = PlayerRates(clock)
-        self.access = Access(ledger, self.registry, clock, admin_key)
+        oauth = None if signing_keys is None else OAuth(settings.oauth, signing_keys, clock)
+        self.access = Access(ledger, self.registry, clock, admin_key, oauth)
         self.boards = Boards(ledger, self.updater, self.registry, clock, settings.writes)
         recorder = Recorder(ledger, self.boards)
         self.spooler = None if spool is None else Spooler(spool, recorder, self.updater, self.boards.by_id, clock)
@@ -129,7 +132,7 @@ class Laurels:
         Also loads the keys, boards and schemas into memory. After an error, the caller can call it again.
         """
         migrations = await self.ledger.open()
-        await self.access.reload()
+        await self.access.open()
         await self.access.create_pod(DEFAULT_POD, "Default")
         await self.boards.open()
         await self.schemas.reload()

@@ -14,10 +14,12 @@ from msgspec.structs import replace
 
 from laurels.core.ids import new_key_id, new_secret
 from laurels.core.instants import SECOND_US
-from laurels.errors import Conflict, Invalid, LaurelsError, NotFound, Unauthenticated
+from laurels.errors import Conflict, Forbidden, Invalid, LaurelsError, NotFound, Unauthenticated
 from laurels.ports import Clock, Key, Ledger, Pod, Role, Scope
 from laurels.service.boards.caller import ANONYMOUS, SCOPES, Caller, unknown_pod
+from laurels.service.boards.oauth import KEY_ID_PREFIX, OAuth
 from laurels.service.boards.player_tokens import (
+    ALGORITHM,
     MAX_LIFE_S,
     PlayerToken,
     bad_token,
@@ -43,11 +45,16 @@ ANY_ORIGIN = "*"
 class Access:
     """Keys and pods. All valid keys are in memory: authentication costs one hash, or one lookup for a cached token."""
 
-    def __init__(self, ledger: Ledger, registry: Registry, clock: Clock, admin_key: str) -> None:
+    def __init__(
+        self, ledger: Ledger, registry: Registry, clock: Clock, admin_key: str, oauth: OAuth | None = None
+    ) -> None:
         self._ledger = ledger
         self._registry = registry
         self._clock = clock
         self._admin_digest = _digest(admin_key)
+        self._oauth = oauth
+        # The changes of the provider's keys that the cached callers reflect.
+        self._oauth_changes = 0
         self._keys: dict[str, Key] = {}
         # When the tokens of a player were revoked, by pod and user.
         self._revocations: dict[tuple[str, str], int] = {}
@@ -70,6 +77,18 @@ class Access:
             self._origins = {pod.pod_id: pod.allowed_origins for pod in await self._ledger.pods()}
             self._changed()
 
+    async def open(self) -> None:
+        """Load what `reload` loads, and the signing keys of the OAuth 2 provider if there is one."""
+        await self.reload()
+        if self._oauth is not None:
+            await self._oauth.open()
+
+    async def look_again(self) -> None:
+        """Look for a key or a board that another server has just created, or for a new signing key."""
+        if self._oauth is not None:
+            await self._oauth.look_again()
+        await self._registry.look_again()
+
     def start(self) -> None:
         self._storing = asyncio.create_task(self._store_regularly(), name="store when keys were used")
 
@@ -77,6 +96,8 @@ class Access:
         if self._storing is not None:
             await end_tasks([self._storing])
             await self.store_used()
+        if self._oauth is not None:
+            await self._oauth.close()
 
     # Authentication
 
@@ -85,6 +106,9 @@ class Access:
         if token is None:
             return ANONYMOUS
         now = self._clock.now_us()
+        if self._oauth is not None and self._oauth.changes != self._oauth_changes:
+            self._oauth_changes = self._oauth.changes
+            self._changed()
         caller = self._callers.get(token)
         if caller is None:
             caller = self._identify(token, now)
@@ -92,8 +116,8 @@ class Access:
                 self._callers.clear()
             self._callers[token] = caller
         if now >= caller.expires_at:
-            raise expired("This player token" if caller.player is not None else "This key")
-        if caller.player is None:
+            raise expired("This token" if is_jwt(token) else "This key")
+        if caller.player is None and caller.key_id in self._keys:
             self._used[caller.key_id] = now
         return caller
 
@@ -106,15 +130,17 @@ class Access:
         if hmac.compare_digest(digest, self._admin_digest):
             return Caller(Role.ADMIN, None, ADMIN_KEY_ID)
         if is_jwt(token):
-            return self._identify_player(token, now)
+            header = header_of(token)
+            if self._oauth is not None and header.get("alg") != ALGORITHM:
+                return self._oauth.identify(token, header)
+            return self._identify_player(token, str(header.get("kid", "")), now)
         parts = token.split("_", 2)
         key = self._keys.get(parts[1]) if len(parts) == 3 and parts[0] == PREFIX else None
         if key is None or not hmac.compare_digest(digest, key.digest):
             raise Unauthenticated("key_unknown", "This key is not known, or was revoked.")
         return Caller(key.role, key.pod_id, key.key_id, scopes_of(key), None, _end_of(key))
 
-    def _identify_player(self, token: str, now: int) -> Caller:
-        key_id = str(header_of(token).get("kid", ""))
+    def _identify_player(self, token: str, key_id: str, now: int) -> Caller:
         digest = self._admin_digest
         if key_id != ADMIN_KEY_ID:
             issuer = self._keys.get(key_id)
@@ -248,6 +274,8 @@ class Access:
         """Return a token for a player, signed for the key of the caller."""
         await self._need_pod(pod_id)
         digest = self._admin_digest
+        if caller.key_id.startswith(KEY_ID_PREFIX):
+            raise Forbidden("role_forbidden", "Only a key can issue player tokens, because it signs them.")
         if caller.key_id != ADMIN_KEY_ID:
             digest = (await self._find_key(caller.pod_id, caller.key_id)).digest
         now = self._clock.now_us()

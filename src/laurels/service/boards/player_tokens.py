@@ -17,7 +17,7 @@ from laurels.ports import Scope
 
 ISSUER = "laurels"
 MAX_LIFE_S = 24 * 60 * 60
-_ALGORITHM = "HS256"
+ALGORITHM = "HS256"
 _CLAIMS = ["iss", "sub", "pod", "iat", "exp", "issuedAt"]
 
 
@@ -51,7 +51,7 @@ def sign(token: PlayerToken, key_id: str, digest: bytes) -> str:
         "issuedAt": token.issued_at,
         "scope": " ".join(sorted(token.scopes)),
     }
-    return jwt.encode(claims, _secret(digest), _ALGORITHM, headers={"kid": key_id})
+    return jwt.encode(claims, _secret(digest), ALGORITHM, headers={"kid": key_id})
 
 
 def header_of(token: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def verify(token: str, digest: bytes, now: int) -> PlayerToken:
         claims = jwt.decode(
             token,
             _secret(digest),
-            algorithms=[_ALGORITHM],
+            algorithms=[ALGORITHM],
             issuer=ISSUER,
             # Checked below, with this server's clock.
             options={"require": _CLAIMS, "verify_exp": False, "verify_iat": False},
