@@ -46,6 +46,7 @@ SPOOL_DAMAGED = Counter(
     "laurels_spool_events_damaged", "Number of events in the spool that were damaged on the disk and can't be read."
 )
 
+REFUSED_CALLS = Counter("laurels_refused_calls", "Number of calls refused with a 4xx status, by error code.", ["code"])
 CONNECTIONS = Gauge("laurels_connections", "Number of open connections.", multiprocess_mode="livesum")
 CLOSED_CONNECTIONS = Counter(
     "laurels_connections_closed", "Number of connections that were refused or closed by a limit, by reason.", ["reason"]

@@ -89,3 +89,26 @@ def test_admin_keys_are_created_rotated_and_revoked(server: RunningServer, api: 
     problem(api.delete(f"{path}/{made['keyId']}"), 404, "key_not_found", "keyId")
     problem(api.delete(f"/api/v1/pods/default/keys/{rotated['keyId']}"), 404, "key_not_found", "keyId")
     assert api.delete(f"{path}/{rotated['keyId']}").status_code == 200
+
+
+def test_responses_with_personal_data_are_not_cached(api: httpx.Client, keys: str) -> None:
+    for path in (keys, "/api/v1/pods", "/api/v1/leaderboards", "/api/v1/no-such-address"):
+        headers = api.get(path).headers
+        assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff"), path
+    for path in ("/docs", "/"):
+        headers = api.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"], path
+        assert headers["x-content-type-options"] == "nosniff", path
+    assert api.get("/openapi.json").headers["x-content-type-options"] == "nosniff"
+
+
+def test_refused_calls_are_counted_by_code(server: RunningServer, api: httpx.Client) -> None:
+    def count() -> float:
+        lines = api.get("/metrics").text.splitlines()
+        found = [line for line in lines if line.startswith('laurels_refused_calls_total{code="key_unknown"}')]
+        return float(found[0].rpartition(" ")[2]) if found else 0.0
+
+    before = count()
+    with server.client("lrl_0_wrong") as stranger:
+        assert [stranger.get("/api/v1/pods").status_code for _ in range(3)] == [401] * 3
+    assert count() == before + 3

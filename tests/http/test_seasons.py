@@ -192,6 +192,17 @@ def test_webhook_secret_is_shown_only_on_creation(api: httpx.Client) -> None:
     problem(api.put("/api/v1/pods/nobody/webhook", json={"url": "http://x.example"}), 404, "pod_not_found", "podId")
 
 
+def test_webhook_secret_is_rotated_without_losing_the_url(api: httpx.Client) -> None:
+    api.post("/api/v1/pods", json={"podId": "rotated", "name": "Rotated"})
+    path = "/api/v1/pods/rotated/webhook"
+    problem(api.post(path + "/rotate"), 404, "webhook_not_found", "podId")
+    made = api.put(path, json={"url": "https://game.example/hook"}).json()
+    answer = api.post(path + "/rotate", json={"overlapSeconds": 60})
+    assert answer.status_code == 201
+    assert answer.json()["secret"] not in {made["secret"], None}
+    assert answer.json() | {"secret": None} == made | {"secret": None}
+
+
 @pytest.mark.parametrize("digits", ["9007199254740993", "1" + "0" * 400])
 def test_reward_with_a_rank_out_of_range_is_refused(api: httpx.Client, digits: str) -> None:
     body = '{"podId": "default", "name": "x", "rewards": [{"name": "a", "prize": 1, "ranks": {"from": 1, "to": %s}}]}'

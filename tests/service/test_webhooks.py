@@ -19,6 +19,7 @@ from laurels.core.windows import Window
 from laurels.errors import NotFound
 from laurels.ports import Message
 from laurels.service.laurels import Laurels
+from laurels.service.publish.webhooks import sign
 from laurels.service.write.submissions import Submission
 from support.services import Stage
 
@@ -160,6 +161,28 @@ def test_messages_are_sent_only_after_the_freeze_and_with_a_webhook(stage: Stage
             stage.clock.now += 40 * DAY
             assert await laurels.webhooks.forget() >= 2
             assert await laurels.webhooks.forget() == 0
+
+    asyncio.run(run())
+
+
+def test_both_secrets_sign_during_the_overlap_of_a_rotation(stage: Stage) -> None:
+    async def run() -> None:
+        receiver = Receiver()
+        async with receiver.listening(), stage.running() as laurels:
+            old, _ = await laurels.webhooks.put("default", receiver.url + "/hook")
+            new = await laurels.webhooks.rotate("default", 2 * 86_400)
+            assert (new.url, new.secret != old.secret) == (old.url, True)
+            await board_with_prizes(laurels, 3)
+            stage.clock.now += DAY
+            await laurels.jobs.run_due()
+            overlapping = len(receiver.calls)
+            stage.clock.now += 2 * DAY
+            await laurels.jobs.run_due()
+            assert 0 < overlapping < len(receiver.calls)
+            for number, (headers, body, _) in enumerate(receiver.calls):
+                secrets = [new.secret, old.secret] if number < overlapping else [new.secret]
+                signed = [sign(each, headers["webhook-id"], headers["webhook-timestamp"], body) for each in secrets]
+                assert headers["webhook-signature"].split(" ") == signed
 
     asyncio.run(run())
 

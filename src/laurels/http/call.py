@@ -39,7 +39,7 @@ from laurels.http.decode import decode_body, decode_texts, decode_value
 from laurels.http.fields import IdempotencyKey, UserId
 from laurels.http.live import KEY_PROTOCOL, Interrupted, Live
 from laurels.http.page_cache import PageCache
-from laurels.http.problems import problem_response
+from laurels.http.problems import PRIVATE, problem_response
 from laurels.http.protocol import BODY_DUE, BODY_TIMEOUT_S, Headers, Link
 from laurels.http.routing import decode_part
 from laurels.ports import Scope
@@ -407,6 +407,9 @@ class Endpoint:
             status, body = self.encode(answer)
             headers = answer.headers if isinstance(answer, Answered) else None
             response = Response(body, status, headers, "application/json")
+        if self.traits.hot is None:
+            # The calls in the hot lane show what everybody sees, and every byte counts there.
+            response.headers.update(PRIVATE)
         if call.degraded:
             response.headers.update(DEGRADED)
         return response

@@ -14,8 +14,11 @@ from laurels.errors import (
     WrongMethod,
 )
 from laurels.http.answers import Problem
+from laurels.metrics import REFUSED_CALLS
 
 MEDIA_TYPE = "application/problem+json"
+# Headers of responses that no cache may keep, and that no browser may take for anything else.
+PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def problem_of(error: LaurelsError) -> Problem:
@@ -34,7 +37,8 @@ def problem_of(error: LaurelsError) -> Problem:
 
 def problem_response(error: LaurelsError) -> Response:
     problem = problem_of(error)
-    headers = {}
+    REFUSED_CALLS.labels(error.code).inc(problem.status < 500)
+    headers = dict(PRIVATE)
     if isinstance(error, TooMany | Unavailable):
         headers["Retry-After"] = str(error.retry_after_s)
     if isinstance(error, Unauthenticated):

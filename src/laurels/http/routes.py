@@ -43,6 +43,15 @@ SCHEMA = POD + "/schemas/{schemaVersion}"
 DEAD_LETTERS = POD + "/dead-letters"
 
 
+# The page has a style and nothing else.
+DOCS_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
 class Route(NamedTuple):
     tag: str
     method: str
@@ -276,6 +285,7 @@ ROUTES = [
         scope=Scope.SCORES_WRITE,
     ),
     route("Pods and keys", "PUT", POD + "/webhook", guards.admin, access.put_webhook),
+    route("Pods and keys", "POST", POD + "/webhook/rotate", guards.admin, access.post_webhook_rotation, status=201),
     route("Pods and keys", "GET", POD + "/webhook", guards.admin, access.get_webhook),
     route("Pods and keys", "DELETE", POD + "/webhook", guards.admin, access.delete_webhook),
     route("Events", "GET", POD + "/schemas", guards.writer, schemas.get_schemas, scope=Scope.BOARDS_WRITE),
@@ -361,10 +371,10 @@ def _documents(openapi: bytes) -> list[tuple[str, str, Answerer]]:
 
     async def get_openapi(request: Request) -> Response:
         del request
-        return Response(openapi, media_type="application/json")
+        return Response(openapi, media_type="application/json", headers={"X-Content-Type-Options": "nosniff"})
 
     async def get_docs(request: Request) -> Response:
         address = html.escape(f"{request.url.scheme}://{request.url.netloc}")
-        return HTMLResponse(docs.replace("{{address}}", address))
+        return HTMLResponse(docs.replace("{{address}}", address), headers=DOCS_HEADERS)
 
     return [("GET", "/openapi.json", get_openapi), ("GET", "/docs", get_docs)]

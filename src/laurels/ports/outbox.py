@@ -28,6 +28,9 @@ class Webhook(Struct, frozen=True):
     url: str
     secret: str
     created_at: int
+    # The secret before the last rotation, which also signs messages until an instant.
+    old_secret: str | None = None
+    old_until: int | None = None
 
 
 class Outbox(Protocol):

@@ -17,9 +17,7 @@ class PostgresOutbox:
     async def put_webhook(self, webhook: Webhook) -> None:
         async def put(connection: Connection) -> None:
             await need_pod(connection, webhook.pod_id)
-            await connection.execute(
-                SQL["put_webhook"], webhook.pod_id, webhook.url, webhook.secret, webhook.created_at
-            )
+            await connection.execute(SQL["put_webhook"], *msgspec.structs.astuple(webhook))
 
         await self._pool.write(put, repeat=True)
 

@@ -18,7 +18,7 @@ class SqliteOutbox:
     async def put_webhook(self, webhook: Webhook) -> None:
         def put(connection: sqlite3.Connection) -> None:
             need_pod(connection, webhook.pod_id)
-            connection.execute(SQL["put_webhook"], (webhook.pod_id, webhook.url, webhook.secret, webhook.created_at))
+            connection.execute(SQL["put_webhook"], msgspec.structs.astuple(webhook))
 
         await self._threads.write(put)
 

@@ -188,6 +188,18 @@ async def put_webhook(call: Call[NoQuery, WebhookRequest]) -> NewWebhookAnswer:
     )
 
 
+async def post_webhook_rotation(call: Call[NoQuery, RotateRequest]) -> NewWebhookAnswer:
+    """Replace the secret of a webhook.
+
+    The URL and undelivered messages stay. For `overlapSeconds`, messages carry a signature of each secret, so that the
+    receiver can switch without refusing any.
+    """
+    webhook = await call.laurels.webhooks.rotate(call.path("podId"), call.body.overlap_seconds)
+    return NewWebhookAnswer(
+        pod_id=webhook.pod_id, url=webhook.url, created_at=to_datetime(webhook.created_at), secret=webhook.secret
+    )
+
+
 async def get_webhook(call: Call[NoQuery, None]) -> WebhookAnswer:
     """Return the webhook of a pod."""
     return _webhook(await call.laurels.webhooks.get(call.path("podId")))

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
 from laurels.core.ids import new_secret
 from laurels.core.instants import SECOND_US
@@ -53,11 +54,18 @@ class Webhooks:
         before = await self._outbox.webhook(pod_id)
         if before is not None and before.url == url:
             return before, False
-        secret = SECRET_PREFIX + base64.b64encode(new_secret().encode()).decode()
-        webhook = Webhook(pod_id, url, secret, self._clock.now_us())
+        webhook = Webhook(pod_id, url, _new_webhook_secret(), self._clock.now_us())
         await self._outbox.put_webhook(webhook)
         self._receivers.pop(pod_id, None)
         return webhook, True
+
+    async def rotate(self, pod_id: str, overlap_s: int) -> Webhook:
+        """Replace the secret of a webhook. Both secrets sign the messages of the next `overlap_s` seconds."""
+        before = await self.get(pod_id)
+        until = self._clock.now_us() + overlap_s * SECOND_US
+        webhook = replace(before, secret=_new_webhook_secret(), old_secret=before.secret, old_until=until)
+        await self._outbox.put_webhook(webhook)
+        return webhook
 
     async def get(self, pod_id: str) -> Webhook:
         webhook = await self._outbox.webhook(pod_id)
@@ -123,7 +131,7 @@ class Webhooks:
                 "Content-Type": "application/json",
                 "webhook-id": message.message_id,
                 "webhook-timestamp": seconds,
-                "webhook-signature": sign(webhook.secret, message.message_id, seconds, body),
+                "webhook-signature": self._signatures(webhook, message.message_id, seconds, body),
             }
             await self._sender.send(webhook.url, headers, body)
         except LaurelsError as error:
@@ -137,6 +145,13 @@ class Webhooks:
         await self._outbox.delivered(message.message_id, self._clock.now_us())
         DELIVERED.labels("delivered").inc()
         return True
+
+    def _signatures(self, webhook: Webhook, message_id: str, seconds: str, body: bytes) -> str:
+        """Return a signature per valid secret, separated by spaces, as the standard specifies."""
+        secrets = [webhook.secret]
+        if webhook.old_secret is not None and self._clock.now_us() < (webhook.old_until or 0):
+            secrets.append(webhook.old_secret)
+        return " ".join(sign(secret, message_id, seconds, body) for secret in secrets)
 
 
 class _Receiver:
@@ -161,6 +176,10 @@ class _Receiver:
         if self.is_failing:
             self.pauses_until = now + self._pause_s * SECOND_US
             self._pause_s = min(LAST_PAUSE_S, 2 * self._pause_s)
+
+
+def _new_webhook_secret() -> str:
+    return SECRET_PREFIX + base64.b64encode(new_secret().encode()).decode()
 
 
 def sign(secret: str, message_id: str, seconds: str, body: bytes) -> str:

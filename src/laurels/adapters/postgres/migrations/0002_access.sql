@@ -18,3 +18,5 @@ ALTER TABLE boards
     ADD COLUMN public_fields            text NOT NULL DEFAULT '[]',  -- JSON list
     ADD COLUMN players_may_write        boolean NOT NULL DEFAULT false,
     ADD COLUMN player_writes_per_minute integer NOT NULL DEFAULT 60;
+-- The secret before the last rotation also signs messages until then.
+ALTER TABLE webhooks ADD COLUMN old_secret text, ADD COLUMN old_until bigint;

@@ -9,11 +9,12 @@ ON CONFLICT DO NOTHING;
 UPDATE outbox SET due_at = $1 WHERE period_id = $2 AND due_at IS NULL;
 
 -- name: put_webhook
-INSERT INTO webhooks (pod_id, url, secret, created_at) VALUES ($1, $2, $3, $4)
-ON CONFLICT (pod_id) DO UPDATE SET url = excluded.url, secret = excluded.secret, created_at = excluded.created_at;
+INSERT INTO webhooks (pod_id, url, secret, created_at, old_secret, old_until) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (pod_id) DO UPDATE SET url = excluded.url, secret = excluded.secret, created_at = excluded.created_at,
+    old_secret = excluded.old_secret, old_until = excluded.old_until;
 
 -- name: find_webhook
-SELECT pod_id, url, secret, created_at FROM webhooks WHERE pod_id = $1;
+SELECT pod_id, url, secret, created_at, old_secret, old_until FROM webhooks WHERE pod_id = $1;
 
 -- name: delete_webhook
 DELETE FROM webhooks WHERE pod_id = $1;

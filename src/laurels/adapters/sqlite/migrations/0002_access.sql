@@ -29,3 +29,6 @@ ALTER TABLE pods ADD COLUMN origins TEXT NOT NULL DEFAULT '';  -- allowed origin
 ALTER TABLE boards ADD COLUMN public_fields TEXT NOT NULL DEFAULT '[]';  -- JSON list
 ALTER TABLE boards ADD COLUMN players_may_write INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE boards ADD COLUMN player_writes_per_minute INTEGER NOT NULL DEFAULT 60;
+-- The secret before the last rotation also signs messages until then.
+ALTER TABLE webhooks ADD COLUMN old_secret TEXT;
+ALTER TABLE webhooks ADD COLUMN old_until INTEGER;
