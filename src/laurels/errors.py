@@ -138,6 +138,7 @@ ERROR_MAPPINGS: dict[type[LaurelsError], ErrorMapping] = {
 CODES: dict[str, str] = {
     # The request as a whole
     "invalid_json": "the body is not valid JSON or not UTF-8",
+    "duplicate_name": "an object in the body has two members with the same name",
     "not_an_object": "the body is JSON but not an object",
     "too_deep": "the body is nested deeper than allowed",
     "body_too_large": "the body exceeds the size limit of this endpoint",

@@ -43,6 +43,9 @@ BODIES: list[tuple[str, int, str, str | None]] = [
     ('{"score": 1, "timestamp": "2026-02-30T00:00:00Z"}', 422, "invalid_timestamp", "timestamp"),
     ('{"score": 1, "timestamp": 1700000000}', 422, "wrong_type", "timestamp"),
     ('{"score": 1, "timestamp": "1969-12-31T23:59:59Z"}', 422, "timestamp_out_of_range", "timestamp"),
+    ('{"score": 1, "score": 2}', 400, "duplicate_name", None),
+    ('{"score": 1, "sc\\u006fre": 2}', 400, "duplicate_name", None),
+    ('{"score": 1, "metadata": {"a": {"b": 1, "b": 2}}}', 400, "duplicate_name", None),
     ('{"score": 1, "timestamp": "0001-01-01T00:00:00+05:00"}', 422, "timestamp_out_of_range", "timestamp"),
     (
         json.dumps({"score": 1, "timestamp": (NOW + timedelta(days=1)).isoformat()}),

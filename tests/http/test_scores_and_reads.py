@@ -162,3 +162,19 @@ def test_timestamps_are_truncated_to_microseconds(api: httpx.Client, new_board: 
     assert api.patch(board, json=end).json()["endTime"] == "2099-12-31T23:59:59.999999Z"
     wrong = {"score": 1, "timestamp": "2026-13-05T23:59:59.9999999Z"}
     problem(api.put(f"{board}/users/ada", json=wrong), 422, "invalid_timestamp", "timestamp")
+
+
+def test_item_with_a_repeated_name_is_refused_alone(api: httpx.Client, new_board: NewBoard) -> None:
+    path = f"/api/v1/leaderboards/{new_board()}/scores"
+    headers = {"Content-Type": "application/json"}
+    body = '{"scores": [{"userId": "a", "score": 1, "score": 2}, {"userId": "b", "score": 3}]}'
+    results = api.post(path, content=body, headers=headers).json()["results"]
+    assert [result["status"] for result in results] == ["refused", "accepted"]
+    assert results[0]["problem"]["code"] == "duplicate_name"
+    twice = '{"scores": [{"userId": "a", "score": 1}], "scores": [{"userId": "b", "score": 3}]}'
+    problem(api.post(path, content=twice, headers=headers), 400, "duplicate_name")
+    escaped = twice.replace('"scores": [{"userId": "b"', '"\\u0073cores": [{"userId": "b"')
+    problem(api.post(path, content=escaped, headers=headers), 400, "duplicate_name")
+    # A user may have that name.
+    named = '{"scores": [{"userId": "scores", "score": 1}]}'
+    assert api.post(path, content=named, headers=headers).json()["results"][0]["status"] == "accepted"

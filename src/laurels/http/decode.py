@@ -51,7 +51,11 @@ def decode_body(body: bytes, decoder: "msgspec.json.Decoder[T]", noun: str = "bo
     if not body:
         raise Malformed("invalid_json", f"The {noun} is empty. Send a JSON object.", rule="JSON in UTF-8")
     try:
-        return decoder.decode(_truncated(body, decoder.type) if _LONG_FRACTION.search(body) else body)
+        kind: Any = decoder.type
+        decoded = decoder.decode(_truncated(body, kind) if _LONG_FRACTION.search(body) else body)
+        if body.count(b":") > 1:
+            _need_unique_names(body, _raw_fields(kind))
+        return decoded  # noqa: TRY300 - the check above raises an error of its own
     except msgspec.ValidationError as error:
         raise _from_msgspec(error, decoder.type, noun=noun) from None
     except RecursionError:
@@ -67,9 +71,11 @@ def decode_plain(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T | None:
     if _LONG_FRACTION.search(body):
         return None
     try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        decoded = decoder.decode(body)
+        _need_unique_names(body, frozenset())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Malformed):
         return None
+    return decoded
 
 
 def decode_texts(texts: dict[str, str], kind: type[T]) -> T:
@@ -190,6 +196,40 @@ def _may_be_moment(info: msgspec.inspect.Type) -> bool:
         case msgspec.inspect.Metadata(type=inner):
             return _may_be_moment(inner)
     return False
+
+
+@lru_cache(maxsize=256)
+def _raw_fields(kind: Any) -> frozenset[str]:
+    """Return the names of the fields of a type whose items are decoded later, one by one."""
+    info = msgspec.inspect.type_info(kind)
+    fields = info.fields if isinstance(info, msgspec.inspect.StructType) else ()
+    return frozenset(
+        field.encode_name
+        for field in fields
+        if isinstance(field.type, msgspec.inspect.ListType)
+        and isinstance(field.type.item_type, msgspec.inspect.RawType)
+    )
+
+
+def _need_unique_names(body: bytes, only: frozenset[str]) -> None:
+    """Raise `Malformed` if an object has two members with the same name, because readers differ in which one they take.
+
+    `only`: check these names alone, because the others belong to items that are decoded one by one.
+    """
+    if only and b"\\" not in body and all(body.count(name.encode()) <= 1 for name in only):
+        return
+
+    def check(members: list[tuple[str, Any]]) -> None:
+        if len(members) > 1 and len(members) != len({name for name, _ in members}):
+            names = [name for name, _ in members]
+            repeated = next(name for name in names if names.count(name) > 1)
+            if not only or repeated in only:
+                raise Malformed(
+                    "duplicate_name", f"The name {repeated!r} appears twice in an object.", rule="each name once"
+                )
+
+    # Numbers stay texts: the decoder has checked them.
+    json.loads(body, object_pairs_hook=check, parse_int=str, parse_float=str)
 
 
 def _from_bad_json(body: bytes, error: Exception) -> LaurelsError:
