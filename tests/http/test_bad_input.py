@@ -92,6 +92,20 @@ def test_invalid_score_body_is_refused(
     problem(api.put(url, content=body.encode(), headers=JSON), status, code, field)
 
 
+def test_body_with_many_repeated_names_is_refused_at_once(api: httpx.Client, board: str) -> None:
+    """The check is one pass: these 60,000 names took more than a minute when each was counted."""
+    names = ",".join(f'"n{number}":1' for number in range(60_000)) + ',"n59999":1'
+    content = '{"scores":[{"userId":"ada","score":1,"metadata":{' + names + "}}]}"
+    answer = api.post(
+        f"/api/v1/leaderboards/{board}/scores",
+        content=content,
+        headers={"Content-Type": "application/json"},
+        timeout=20,
+    )
+    assert answer.status_code in {200, 400, 422}, answer.text
+    assert "duplicate_name" in answer.text or "metadata_too_large" in answer.text
+
+
 def test_body_with_invalid_utf8_is_refused(api: httpx.Client, board: str) -> None:
     response = api.put(
         f"/api/v1/leaderboards/{board}/users/a", content=b'{"score": 1, "eventId": "\xff"}', headers=JSON

@@ -51,6 +51,16 @@ def test_preflight_lists_methods_and_headers(api: httpx.Client, board: str) -> N
     problem(httpx.options(f"{api.base_url}{board}/top"), 405, "method_not_allowed")
 
 
+def test_preflight_does_not_tell_which_private_boards_exist(api: httpx.Client, board: str) -> None:
+    asked = {"Origin": "https://nobody.example", "Access-Control-Request-Method": "GET"}
+    assert api.patch(board, json={"public": False}).status_code == 200
+    told = httpx.options(f"{api.base_url}{board}/top", headers=asked)
+    unknown = httpx.options(f"{api.base_url}/api/v1/leaderboards/nosuch/top", headers=asked)
+    assert (told.status_code, told.json()["code"]) == (unknown.status_code, unknown.json()["code"])
+    # The origin of the pod may still ask.
+    assert httpx.options(f"{api.base_url}{board}/top", headers=asked | {"Origin": GAME}).status_code == 204
+
+
 def test_error_is_readable_by_an_allowed_origin(server: RunningServer, board: str) -> None:
     answer = httpx.get(f"{server.url}{board}/users/ada/history", headers={"Origin": GAME})
     assert (answer.status_code, answer.headers[ALLOW]) == (401, GAME)

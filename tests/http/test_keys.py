@@ -75,6 +75,14 @@ def test_rotated_key_overlaps_with_its_successor(server: RunningServer, api: htt
     problem(api.post(f"{keys}/000000000000/rotate"), 404, "key_not_found", "keyId")
 
 
+def test_rotation_never_extends_the_life_of_a_key(server: RunningServer, api: httpx.Client, keys: str) -> None:
+    old = api.post(keys, json={"role": "server", "expiresAt": in_seconds(2)}).json()
+    for _ in range(2):
+        assert api.post(f"{keys}/{old['keyId']}/rotate", json={"overlapSeconds": 3600}).status_code == 201
+    with server.client(old["key"]) as before:
+        until(lambda: before.get("/api/v1/leaderboards").status_code == 401, "the old key expires")
+
+
 def test_admin_keys_are_created_rotated_and_revoked(server: RunningServer, api: httpx.Client) -> None:
     path = "/api/v1/admin-keys"
     made = api.post(path, json={"label": "ada"}).json()

@@ -131,6 +131,13 @@ REFUSED: dict[str, tuple[Callable[[KeyFile], str], str]] = {
     "unknown role": (lambda keys: keys.token(laurels_role=["king", 1]), "token_invalid"),
     "no pod": (lambda keys: keys.token(laurels_pod=None), "token_invalid"),
     "pod that is no text": (lambda keys: keys.token(laurels_pod={"a": 1}), "token_invalid"),
+    "pod that can't exist": (lambda keys: keys.token(laurels_pod="A pod\n"), "token_invalid"),
+    "half a character": (lambda keys: keys.token(laurels_pod="\ud800"), "token_invalid"),
+    "player whose token has no time of issue": (lambda keys: keys.token(iat=None), "token_invalid"),
+    "player whose token is older than a day": (
+        lambda keys: keys.token(iat=int(time.time()) - 86_500),
+        "token_expired",
+    ),
     "player that is no user id": (lambda keys: keys.token(sub="a\nb"), "token_invalid"),
     "changed claims": (
         lambda keys: ".".join(
@@ -172,6 +179,28 @@ def test_roles_and_scopes_are_those_of_the_claims(provider: Provider) -> None:
     # Only keys sign player tokens.
     with provider.server.client(provider.keys.token(laurels_role="admin")) as ops:
         problem(ops.post(f"{API}/pods/default/tokens", json={"userId": "ada"}), 403, "role_forbidden")
+
+
+def test_odd_claims_grant_nothing(provider: Provider) -> None:
+    body = {"score": 1}
+    for scope in (7, {"laurels:scores:write": 1}, [["laurels:scores:write"]], None):
+        with provider.server.client(provider.keys.token(laurels_role="server", scope=scope)) as client:
+            problem(client.put(f"{API}/leaderboards/private/users/ada", json=body), 403, "scope_forbidden")
+    # A pod that does not exist, and a subject that is too long for an id.
+    with provider.server.client(
+        provider.keys.token(laurels_role="server", laurels_pod="nosuch", scope="laurels:boards:write", sub="s" * 9000)
+    ) as client:
+        problem(client.post(f"{API}/leaderboards", json={"name": "A board"}), 404, "pod_not_found", "podId")
+
+
+def test_tokens_of_a_player_are_revoked(provider: Provider) -> None:
+    token = provider.keys.token(sub="eve")
+    assert provider.get(token).status_code == 200
+    with provider.server.client() as api:
+        assert api.delete(f"{API}/pods/default/tokens/eve").status_code == 200
+    problem(provider.get(token), 401, "token_invalid")
+    # Times of issue are whole seconds.
+    until(lambda: provider.get(provider.keys.token(sub="eve")).status_code == 200, "a later token is accepted")
 
 
 def test_rotated_keys_are_fetched_when_a_token_needs_them(provider: Provider) -> None:

@@ -101,6 +101,36 @@ def test_player_submits_own_scores_within_the_bounds_of_the_board(game: Game) ->
             assert bob.put(f"{game.open}/users/bob", json={"score": 1}).status_code == 200
 
 
+def test_players_cannot_take_the_event_ids_of_others(game: Game) -> None:
+    """Otherwise a player who guesses the id of a coming event could make it a duplicate."""
+    with game.player("ada", mayWrite=True) as ada, game.player("bob", mayWrite=True) as bob:
+        taken = ada.put(f"{game.open}/users/ada", json={"score": 7, "eventId": "match-1"}).json()["eventId"]
+        assert taken != "match-1"
+        assert bob.put(f"{game.open}/users/bob", json={"score": 7, "eventId": taken}).json()["duplicate"] is False
+        by_server = game.client.put(f"{game.open}/users/ada", json={"score": 5, "eventId": "match-1"}).json()
+        assert (by_server["duplicate"], by_server["score"]) == (False, 12)
+        # The id of the answer identifies the same event.
+        assert ada.put(f"{game.open}/users/ada", json={"score": 7, "eventId": taken}).json()["duplicate"] is True
+
+
+def test_token_allows_no_more_than_its_key(game: Game, api: httpx.Client) -> None:
+    made = api.post(f"{API}/pods/{game.pod}/keys", json={"role": "server", "scopes": ["scores:write"]}).json()
+    with game.server.client(made["key"]) as writer:
+        problem(writer.post(game.tokens, json={"userId": "ada"}), 403, "scope_forbidden")
+    # Whoever has the key can sign a token without asking the server.
+    now = time.time_ns() // 1000
+    token = PlayerToken(game.pod, "ada", now, now + 60 * 10**6, True)
+    signed = sign(token, made["keyId"], hashlib.sha256(made["key"].encode()).digest())
+    with game.server.client(signed) as ada:
+        problem(ada.get(f"{game.closed}/top"), 403, "scope_forbidden")
+        assert ada.put(f"{game.open}/users/ada", json={"score": 1}).status_code == 200
+
+
+def test_answers_to_players_are_not_cached(game: Game) -> None:
+    with game.player("ada") as ada:
+        assert ada.get(f"{game.closed}/top").headers["cache-control"] == "no-store"
+
+
 def test_token_ends_when_it_expires(game: Game) -> None:
     with game.player("ada", expiresInSeconds=1) as ada:
         assert ada.get(f"{game.closed}/top").status_code == 200

@@ -75,7 +75,10 @@ class Application:
 
     def _preflight(self, scope: Scope, origin: str) -> ASGIApp:
         answerers = self._find_path(scope)
-        pod_id = self.laurels.boards.pod_of(scope["path_params"].get("UUID")) or scope["path_params"].get("podId")
+        # Of public boards only: whether a private board exists is nobody's business.
+        pod_id = self.laurels.boards.pod_of_public(scope["path_params"].get("UUID")) or scope["path_params"].get(
+            "podId"
+        )
         return preflight(self.laurels, origin, pod_id, answerers)
 
     def _find(self, scope: Scope, method: str) -> Answerer:

@@ -335,7 +335,7 @@ class Endpoint:
         if hasattr(call.query, "viewer"):
             self._check_viewer(call)
         if hasattr(call, "board") and str(getattr(call.query, "segment", None)).startswith(CIRCLE):
-            self._check_circle(call)
+            need_circle(call.caller, call.board)
 
     def _permit(self, call: Call[Any, Any], scope: Scope) -> None:
         """Check the scope of the caller and, if the call is about a person, that the caller may see that person."""
@@ -359,11 +359,6 @@ class Endpoint:
             if hasattr(call, "board"):
                 call.laurels.boards.to_read_with_key(caller, call.board.uuid)
             caller.require_person(viewer)
-
-    def _check_circle(self, call: Call[Any, Any]) -> None:
-        if not call.caller.sees_field(call.board, PublicField.CIRCLES):
-            call.caller.require_key()
-            raise Forbidden("role_forbidden", "Only keys of the board's own pod may read the rankings of circles.")
 
     def need_json(self, call: Call[Any, Any]) -> bool:
         """Return True if the call has a body. Raises `WrongMediaType` if that is not JSON, or is missing."""
@@ -407,8 +402,8 @@ class Endpoint:
             status, body = self.encode(answer)
             headers = answer.headers if isinstance(answer, Answered) else None
             response = Response(body, status, headers, "application/json")
-        if self.traits.hot is None:
-            # The calls in the hot lane show what everybody sees, and every byte counts there.
+        if self.traits.hot is None or call.caller.player is not None:
+            # The calls in the hot lane show what everybody sees except to players, and every byte counts there.
             response.headers.update(PRIVATE)
         if call.degraded:
             response.headers.update(DEGRADED)
@@ -450,6 +445,13 @@ class Endpoint:
         except ClientDisconnect:
             raise Malformed("invalid_json", "The client disconnected before the body was complete.") from None
         return bytes(body)
+
+
+def need_circle(caller: Caller, board: Board) -> None:
+    """Raise the error of a caller who may not see the rankings of the board's circles."""
+    if not caller.sees_field(board, PublicField.CIRCLES):
+        caller.require_key()
+        raise Forbidden("role_forbidden", "Only keys of the board's own pod may read the rankings of circles.")
 
 
 def _decodes(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> bool:

@@ -78,7 +78,7 @@ def _pod_of(scope: Scope) -> str | None:
     if hasattr(call, "board"):
         return str(call.board.pod_id)
     try:
-        pod_id: str | None = call.caller.pod_id
+        pod_id: str | None = scope["path_params"].get("podId") if call.caller.is_admin else call.caller.pod_id
     except LaurelsError:
         return None
     return pod_id

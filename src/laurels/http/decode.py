@@ -220,13 +220,13 @@ def _need_unique_names(body: bytes, only: frozenset[str]) -> None:
         return
 
     def check(members: list[tuple[str, Any]]) -> None:
-        if len(members) > 1 and len(members) != len({name for name, _ in members}):
-            names = [name for name, _ in members]
-            repeated = next(name for name in names if names.count(name) > 1)
-            if not only or repeated in only:
+        seen: set[str] = set()
+        for name, _ in members:
+            if name in seen and (not only or name in only):
                 raise Malformed(
-                    "duplicate_name", f"The name {repeated!r} appears twice in an object.", rule="each name once"
+                    "duplicate_name", f"The name {name!r} appears twice in an object.", rule="each name once"
                 )
+            seen.add(name)
 
     # Numbers stay texts: the decoder has checked them.
     json.loads(body, object_pairs_hook=check, parse_int=str, parse_float=str)

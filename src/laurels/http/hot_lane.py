@@ -42,7 +42,7 @@ _SPECIAL: dict[bytes, tuple[bytes, ...]] = {
 _NOTED = {b"authorization", b"x-api-key", b"content-type", b"content-length"}
 KEPT_PLANS = 10_000
 KEPT_PLANS_US = 60 * SECOND_US
-# The maximum number of cached heads, and the maximum size of each.
+# The maximum number of cached heads, and the maximum size of each; also of the head that a plan is made of.
 KEPT_HEADS = 10_000
 HEAD_BYTES = 2048
 # A URL and a request line with a user: the part before the user, the user, and the part after it. The patterns include
@@ -198,7 +198,9 @@ class HotLane:
 
     def _make_plan(self, method: bytes, url: bytes, user: bytes | None, headers: Headers) -> Plan | None:
         path, _, query_string = url.partition(b"?")
-        if method not in _METHODS or not path.startswith(b"/") or b"#" in url:
+        # A plan keeps the whole head in memory.
+        is_long = len(url) + sum(len(name) + len(value) for name, value in headers) > HEAD_BYTES
+        if is_long or method not in _METHODS or not path.startswith(b"/") or b"#" in url:
             return None
         answerers, path_parts = self._tree.find(path)
         endpoint = answerers.get(_METHODS[method])

@@ -104,7 +104,7 @@ async def post_rotation(call: Call[NoQuery, RotateRequest]) -> NewKeyAnswer:
     """Replace a key.
 
     Creates a key with the same role, label and scopes. The old key works for `overlapSeconds` more, so that all servers
-    of the game can switch without an interruption.
+    of the game can switch without an interruption. The new key does not expire.
     """
     return await _rotate(call, call.path("podId"))
 

@@ -3,10 +3,11 @@
 from typing import Any
 
 from laurels.errors import UpgradeRequired
-from laurels.http.call import Call
+from laurels.http.call import CIRCLE, Call, need_circle
 from laurels.http.entries import read_selection
 from laurels.http.live import Live
 from laurels.http.requests import LiveQuery
+from laurels.ports import Scope
 from laurels.service.live import AroundSpec, SubscriberAccess, TopSpec, ViewSpec
 
 
@@ -43,8 +44,13 @@ async def _subscribe(call: Call[LiveQuery, None]) -> Live:
         specs.append(AroundSpec(board.id, selection, query.user_id, query.above, query.below))
 
     def check() -> None:
+        # What the call needed at its start; keys and boards change meanwhile.
         caller = call.laurels.access.authenticate(call.token)
-        call.laurels.boards.to_read(caller, board.uuid)
+        current = call.laurels.boards.to_read(caller, board.uuid)
+        if not current.public:
+            caller.require_scope(Scope.READ)
+        if (query.segment or "").startswith(CIRCLE):
+            need_circle(caller, current)
 
     call.link.bound()
     audience = SubscriberAccess(call.caller.key_id, board.pod_id, check, call.link.cut)

@@ -1,5 +1,6 @@
 """Submission of one or many scores, and removal of a user from a board."""
 
+import hashlib
 from collections.abc import Sequence
 from itertools import count, repeat
 from typing import Literal
@@ -63,20 +64,32 @@ async def put_score(call: Call[NoQuery, ScoreUpdate]) -> Answered[ScoreAnswer]:
 
     Status 202: the ledger is unreachable, and the score waits on this server's disk.
     """
-    is_player = call.caller.player is not None
-    if is_player:
-        _admit_player(call, call.caller)
+    player = call.caller.player
     submission = to_submission(call.user_id, call.body, call.idempotency_key)
+    if player is not None:
+        _admit_player(call, call.caller)
+        event_id = submission.event_id or new_event_id(call.laurels.clock.now_us())
+        submission = replace(submission, event_id=_event_id_of_player(player, event_id))
     accepted = await call.laurels.submissions.submit(call.board, submission)
-    return _score_answer(call.board, _as_player_sees(accepted) if is_player else accepted)
+    return _score_answer(call.board, accepted if player is None else _as_player_sees(call.board, accepted))
 
 
-def _as_player_sees(accepted: Accepted) -> Accepted:
+def _event_id_of_player(player: str, event_id: str) -> str:
+    """Return an event id that only this player can use, so that players can't take the ids of other events.
+
+    An id that this function returned stays as it is, because a player may use it to retry.
+    """
+    prefix = f"player:{hashlib.sha256(player.encode()).hexdigest()[:16]}:"
+    return event_id if event_id.startswith(prefix) else prefix + hashlib.sha256(event_id.encode()).hexdigest()[:32]
+
+
+def _as_player_sees(board: Board, accepted: Accepted) -> Accepted:
     """Return a result that does not tell players that they are hidden."""
     if accepted.rank_state is not RankState.HIDDEN:
         return accepted
-    counted = tuple(replace(each, rank_state=RankState.CATCHING_UP) for each in accepted.counted)
-    return replace(accepted, counted=counted, rank_state=RankState.CATCHING_UP)
+    state = RankState.BUFFERED if board.flush_ms else RankState.CATCHING_UP
+    counted = tuple(replace(each, rank_state=state) for each in accepted.counted)
+    return replace(accepted, counted=counted, rank_state=state)
 
 
 def _admit_player(call: Call[NoQuery, ScoreUpdate], caller: Caller) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import structlog
 from msgspec.structs import replace
@@ -64,17 +65,19 @@ class Access:
         # When keys were used, until that is stored.
         self._used: dict[str, int] = {}
         self._storing: asyncio.Task[None] | None = None
-        # How many times the keys have changed.
-        self.changes = 0
+        self._changes = 0
         # Keeps a reload that began earlier from dropping a key that was just created.
         self._changing = asyncio.Lock()
 
     async def reload(self) -> None:
         """Load the valid keys, the revoked player tokens and the allowed origins from the ledger."""
         async with self._changing:
-            self._keys = {key.key_id: key for key in await self._ledger.keys()}
-            self._revocations = await self._ledger.token_revocations(self._oldest_token())
-            self._origins = {pod.pod_id: pod.allowed_origins for pod in await self._ledger.pods()}
+            keys = await self._ledger.keys()
+            revocations = await self._ledger.token_revocations(self._oldest_token())
+            pods = await self._ledger.pods()
+            self._keys = {key.key_id: key for key in keys}
+            self._revocations = revocations
+            self._origins = {pod.pod_id: pod.allowed_origins for pod in pods}
             self._changed()
 
     async def open(self) -> None:
@@ -121,8 +124,13 @@ class Access:
             self._used[caller.key_id] = now
         return caller
 
+    @property
+    def changes(self) -> int:
+        """Return how many times the keys have changed, including the signing keys of the OAuth 2 provider."""
+        return self._changes if self._oauth is None else self._changes + self._oauth.changes
+
     def _changed(self) -> None:
-        self.changes += 1
+        self._changes += 1
         self._callers.clear()
 
     def _identify(self, token: str, now: int) -> Caller:
@@ -132,13 +140,23 @@ class Access:
         if is_jwt(token):
             header = header_of(token)
             if self._oauth is not None and header.get("alg") != ALGORITHM:
-                return self._oauth.identify(token, header)
+                return self._identify_oauth(self._oauth, token, header)
             return self._identify_player(token, str(header.get("kid", "")), now)
         parts = token.split("_", 2)
         key = self._keys.get(parts[1]) if len(parts) == 3 and parts[0] == PREFIX else None
         if key is None or not hmac.compare_digest(digest, key.digest):
             raise Unauthenticated("key_unknown", "This key is not known, or was revoked.")
         return Caller(key.role, key.pod_id, key.key_id, scopes_of(key), None, _end_of(key))
+
+    def _identify_oauth(self, oauth: OAuth, token: str, header: dict[str, Any]) -> Caller:
+        caller, issued_at = oauth.identify(token, header)
+        if caller.player is not None:
+            self._need_not_revoked(caller.pod_id, caller.player, issued_at)
+        return caller
+
+    def _need_not_revoked(self, pod_id: str | None, player: str, issued_at: int) -> None:
+        if issued_at <= self._revocations.get((pod_id or "", player), -1):
+            raise bad_token("the tokens of this player were revoked")
 
     def _identify_player(self, token: str, key_id: str, now: int) -> Caller:
         digest = self._admin_digest
@@ -148,15 +166,15 @@ class Access:
                 raise Unauthenticated("key_unknown", "The key that issued this token is not known, or was revoked.")
             digest = issuer.digest
         found = verify(token, digest, now)
-        issuer_end = math.inf
+        issuer_end, scopes = math.inf, found.scopes
         if key_id != ADMIN_KEY_ID:
             issuer = self._keys[key_id]
-            issuer_end = _end_of(issuer)
+            # Whoever has the key can sign any token, so a token never allows more than its key.
+            issuer_end, scopes = _end_of(issuer), scopes & scopes_of(issuer)
             if Scope.SCORES_WRITE not in scopes_of(issuer) or issuer.pod_id not in {None, found.pod_id}:
                 raise bad_token("its key may not issue tokens for this pod")
-        if found.issued_at <= self._revocations.get((found.pod_id, found.user_id), -1):
-            raise bad_token("the tokens of this player were revoked")
-        return Caller(Role.PLAYER, found.pod_id, key_id, found.scopes, found.user_id, min(found.expires_at, issuer_end))
+        self._need_not_revoked(found.pod_id, found.user_id, found.issued_at)
+        return Caller(Role.PLAYER, found.pod_id, key_id, scopes, found.user_id, min(found.expires_at, issuer_end))
 
     # Keys
 
@@ -202,12 +220,13 @@ class Access:
         # Without the end of the old key, because a key is often rotated just before it expires.
         made = await self.create_key(pod_id, old.role, old.label, scopes=old.scopes, idempotency_key=idempotency_key)
         end = self._clock.now_us() + overlap_s * SECOND_US
-        if old.expires_at is None or old.expires_at > end:
-            async with self._changing:
-                if await self._ledger.expire_key(key_id, end) and key_id in self._keys:
-                    self._keys[key_id] = replace(self._keys[key_id], expires_at=end)
-                self._changed()
-            await self._registry.tell()
+        async with self._changing:
+            await self._ledger.expire_key(key_id, end)
+            held = self._keys.get(key_id)
+            if held is not None and (held.expires_at is None or held.expires_at > end):
+                self._keys[key_id] = replace(held, expires_at=end)
+            self._changed()
+        await self._registry.tell()
         return made
 
     async def keys_of(self, pod_id: str | None) -> list[Key]:
@@ -273,6 +292,7 @@ class Access:
     ) -> tuple[PlayerToken, str]:
         """Return a token for a player, signed for the key of the caller."""
         await self._need_pod(pod_id)
+        caller.require_scope(Scope.READ)
         digest = self._admin_digest
         if caller.key_id.startswith(KEY_ID_PREFIX):
             raise Forbidden("role_forbidden", "Only a key can issue player tokens, because it signs them.")
@@ -300,9 +320,9 @@ class Access:
     # Pods
 
     async def pod_of(self, caller: Caller, pod_id: str | None) -> str:
-        """Return the pod of a call; raise NotFound if an admin key names a pod that does not exist."""
+        """Return the pod of a call; raise NotFound if it does not exist, which admin keys and OAuth tokens can name."""
         found = caller.require_pod(pod_id)
-        if caller.is_admin:
+        if found not in self._origins:
             await self._need_pod(found)
         return found
 

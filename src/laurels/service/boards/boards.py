@@ -159,10 +159,10 @@ class Boards:
             raise Forbidden("wrong_pod", f"Board {board_uuid!r} does not belong to pod {pod_id!r}.", field="UUID")
         return board
 
-    def pod_of(self, board_uuid: str | None) -> str | None:
-        """Return the pod of a board; None if there is no such board."""
+    def pod_of_public(self, board_uuid: str | None) -> str | None:
+        """Return the pod of a public board; None if there is no such board."""
         board = None if board_uuid is None else self._boards.get(board_uuid)
-        return None if board is None else board.pod_id
+        return board.pod_id if board is not None and board.public else None
 
     def to_read(self, caller: Caller, board_uuid: str) -> Board:
         """Return a board that the caller may read.

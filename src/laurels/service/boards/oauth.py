@@ -5,6 +5,7 @@ can't be reached leaves the keys as they are, for a day at most.
 """
 
 import asyncio
+import hashlib
 import re
 from typing import Any
 
@@ -12,11 +13,11 @@ import jwt
 import structlog
 
 from laurels.core.instants import SECOND_US
-from laurels.core.limits import ID_PATTERN, USER_ID_CHARS
+from laurels.core.limits import ID_PATTERN, POD_ID_CHARS, SLUG_PATTERN, USER_ID_CHARS
 from laurels.errors import LaurelsError, Unauthenticated
 from laurels.ports import Clock, Role, Scope, SigningKeys
 from laurels.service.boards.caller import SCOPES, Caller
-from laurels.service.boards.player_tokens import bad_token, expired
+from laurels.service.boards.player_tokens import MAX_LIFE_S, bad_token, expired
 from laurels.settings import OAuthSettings
 from laurels.tasks import end_tasks
 
@@ -31,7 +32,9 @@ REFRESH_AT_MOST_S = 5.0
 KEEP_S = 24 * 60 * 60
 MAX_KEYS = 100
 KEY_ID_PREFIX = "oauth:"
+KEY_ID_CHARS = 100
 _USER_ID = re.compile(ID_PATTERN)
+_POD_ID = re.compile(SLUG_PATTERN)
 
 
 class OAuth:
@@ -68,20 +71,29 @@ class OAuth:
             if self._tried_at is None or now - self._tried_at >= REFRESH_AT_MOST_S:
                 await self._fetch()
 
-    def identify(self, token: str, header: dict[str, Any]) -> Caller:
-        """Return the caller of a token. Raises Unauthenticated."""
+    def identify(self, token: str, header: dict[str, Any]) -> tuple[Caller, int]:
+        """Return the caller of a token, and when the token was issued. Raises Unauthenticated."""
         key = self._key_of(header)
         claims = self._verify(token, header, key)
         role = self._role_of(claims)
         pod_id = _text(_claim(claims, self._settings.oauth_pod_claim)) or self._settings.oauth_pod
         if role is Role.ADMIN:
             pod_id = None
-        elif pod_id is None:
+        elif pod_id is None or len(pod_id) > POD_ID_CHARS or not _POD_ID.search(pod_id):
             raise bad_token(f"it has no claim {self._settings.oauth_pod_claim!r} with a pod")
-        player = self._player_of(claims) if role is Role.PLAYER else None
         end = (int(claims["exp"]) + SKEW_S) * SECOND_US
-        key_id = f"{KEY_ID_PREFIX}{claims['sub']}"
-        return Caller(role, pod_id, key_id, self._scopes_of(claims, role), player, end)
+        issued_at = int(claims.get("iat", 0)) * SECOND_US
+        player = None
+        if role is Role.PLAYER:
+            player = self._player_of(claims)
+            if "iat" not in claims:
+                raise bad_token("it does not say when it was issued (iat)")
+            # Revocations are kept for as long as a token of this server can live.
+            end = min(end, issued_at + MAX_LIFE_S * SECOND_US)
+            if self._clock.now_us() >= end:
+                raise expired("This token")
+        caller = Caller(role, pod_id, _key_id_of(claims["sub"]), self._scopes_of(claims, role), player, end)
+        return caller, issued_at
 
     def _key_of(self, header: dict[str, Any]) -> jwt.PyJWK:
         if header.get("alg") not in ALGORITHMS.values():
@@ -146,7 +158,7 @@ class OAuth:
         if role is Role.ADMIN:
             return SCOPES[role]
         sent = claims.get("scope", claims.get("scp", ""))
-        names = sent.split() if isinstance(sent, str) else [each for each in sent if isinstance(each, str)]
+        names = sent.split() if isinstance(sent, str) else sent if isinstance(sent, list) else []
         prefix = self._settings.oauth_scope_prefix
         granted = {scope for scope in Scope if f"{prefix}{scope.value}" in names} | {Scope.READ}
         allowed = {Role.SERVER: frozenset(Scope), Role.PLAYER: frozenset({Scope.READ, Scope.SCORES_WRITE})}
@@ -180,9 +192,9 @@ def _read_keys(found: list[dict[str, Any]]) -> dict[str, jwt.PyJWK]:
     """Return the public keys that can sign tokens, by their id. Others are left out."""
     keys: dict[str, jwt.PyJWK] = {}
     for each in found[:MAX_KEYS]:
-        if each.get("kty") not in ALGORITHMS or each.get("use", "sig") != "sig":
+        if str(each.get("kty")) not in ALGORITHMS or each.get("use", "sig") != "sig":
             continue
-        algorithm = ALGORITHMS[each["kty"]]
+        algorithm = ALGORITHMS[str(each["kty"])]
         if each.get("alg", algorithm) != algorithm:
             continue
         try:
@@ -202,9 +214,18 @@ def _claim(claims: dict[str, Any], path: str) -> Any:
     return value
 
 
+def _key_id_of(subject: str) -> str:
+    """Return the id under which logs and limits know the owner of a token; subjects can be very long."""
+    if len(subject) > KEY_ID_CHARS:
+        subject = hashlib.sha256(subject.encode(errors="replace")).hexdigest()
+    return KEY_ID_PREFIX + subject
+
+
 def _unknown_key() -> Unauthenticated:
     return Unauthenticated("key_unknown", "The key that signed this token is not known.")
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    # JSON can contain halves of characters, which no database stores.
+    is_text = isinstance(value, str) and value and value.encode(errors="ignore").decode() == value
+    return str(value) if is_text else None

@@ -6,7 +6,7 @@ from laurels.core.instants import SECOND_US
 from laurels.errors import TooMany
 from laurels.ports import Clock
 
-# Full buckets are removed when there are this many.
+# The maximum number of buckets. Full ones are removed earlier.
 KEPT = 100_000
 
 
@@ -21,18 +21,18 @@ class PlayerRates:
         now = self._clock.now_us()
         per_us = per_minute / (60 * SECOND_US)
         left, since = self._left.get(player, (float(per_minute), now))
-        left = min(per_minute, left + (now - since) * per_us)
+        left = min(per_minute, left + max(0, now - since) * per_us)
         if left < 1:
             error = TooMany("too_many_scores", f"This board takes {per_minute} scores per minute from a player.")
             error.retry_after_s = max(1, round((1 - left) / per_us / SECOND_US))
             raise error
-        if len(self._left) >= KEPT:
-            self._forget(now)
+        # The bucket that was used last is at the end.
+        self._left.pop(player, None)
+        while self._left and (len(self._left) >= KEPT or self._is_full_again(now)):
+            del self._left[next(iter(self._left))]
         self._left[player] = (left - 1, now)
 
-    def _forget(self, now: int) -> None:
-        """Remove the buckets that are full again, or all of them if none is."""
-        minute_ago = now - 60 * SECOND_US
-        self._left = {player: held for player, held in self._left.items() if held[1] > minute_ago}
-        if len(self._left) >= KEPT:
-            self._left.clear()
+    def _is_full_again(self, now: int) -> bool:
+        """Return True if the bucket that was not used for the longest time is full by now."""
+        _, since = self._left[next(iter(self._left))]
+        return since <= now - 60 * SECOND_US

@@ -43,7 +43,8 @@ WHERE revoked_at IS NULL ORDER BY created_at, key_id;
 UPDATE keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL;
 
 -- name: expire_key
-UPDATE keys SET expires_at = $1 WHERE key_id = $2 AND revoked_at IS NULL;
+UPDATE keys SET expires_at = $1
+WHERE key_id = $2 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1);
 
 -- name: key_used
 UPDATE keys SET used_at = $1 WHERE key_id = $2 AND (used_at IS NULL OR used_at < $1);
