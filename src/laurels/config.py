@@ -186,6 +186,20 @@ def _check_oauth(oauth: OAuthSettings) -> None:
         )
 
 
+def _check_proxies(proxies: str) -> None:
+    try:
+        for part in proxies.split(","):
+            if part.strip():
+                ipaddress.ip_network(part.strip())
+    except ValueError as error:
+        raise Invalid(
+            "wrong_format",
+            f"LAURELS_TRUSTED_PROXIES has a part that is no address or network: {error}.",
+            field="LAURELS_TRUSTED_PROXIES",
+            rule="addresses or networks, separated by commas",
+        ) from error
+
+
 def _check_together(settings: Settings) -> None:
     in_memory = settings.storage.index == "memory://"
     if not in_memory and not settings.storage.index.startswith(("redis", "rediss")):
@@ -216,6 +230,7 @@ def _check_together(settings: Settings) -> None:
         )
     _check_kafka(settings)
     _check_oauth(settings.oauth)
+    _check_proxies(settings.limits.trusted_proxies)
     if settings.server.workers > 1 and in_memory:
         raise Invalid(
             "out_of_range",

@@ -84,8 +84,13 @@ class Busy(Conflict):
 
 
 class TooMany(LaurelsError):
+    """The caller exceeds its share; if `policy` is set, a limit of `quota` calls per `window_s` seconds."""
+
     retryable = True
     retry_after_s = 1
+    policy: str | None = None
+    quota = 0
+    window_s = 0
 
 
 class Slow(LaurelsError):
@@ -232,6 +237,8 @@ CODES: dict[str, str] = {
     # Temporary problems
     "too_many_pending": "the pod has too many writes waiting",
     "too_many_scores": "the player submits more scores per minute than the board accepts",
+    "too_many_calls": "the address, the key, the player or the pod makes more calls per second than allowed",
+    "too_many_wrong_keys": "too many calls with wrong keys came from this address",
     "too_many_subscriptions": "the key or the server has the maximum number of live subscriptions",
     "overloaded": "the server has too many requests waiting",
     "starting": "the server is starting: it is opening the ledger or loading the index",

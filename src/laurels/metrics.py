@@ -47,6 +47,15 @@ SPOOL_DAMAGED = Counter(
 )
 
 REFUSED_CALLS = Counter("laurels_refused_calls", "Number of calls refused with a 4xx status, by error code.", ["code"])
+SHED_CALLS = Counter(
+    "laurels_shed_calls", "Number of calls refused with 503, because the server was overloaded, by kind.", ["kind"]
+)
+QUEUE_DELAY = Gauge(
+    "laurels_queue_delay_seconds",
+    "The shortest time that reads or writes had to wait in the last tenth of a second.",
+    ["kind"],
+    multiprocess_mode="livemax",
+)
 CONNECTIONS = Gauge("laurels_connections", "Number of open connections.", multiprocess_mode="livesum")
 CLOSED_CONNECTIONS = Counter(
     "laurels_connections_closed", "Number of connections that were refused or closed by a limit, by reason.", ["reason"]

@@ -61,7 +61,7 @@ class Server:
         self._ready = ready
         self._uvicorn = _QuietServer(
             uvicorn.Config(
-                build_app(self._laurels, probes_only=probes_only, settings=settings.server),
+                build_app(self._laurels, probes_only=probes_only, settings=settings),
                 loop="uvloop",
                 http=BoundedProtocol,
                 ws=BoundedSocket,

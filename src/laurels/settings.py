@@ -139,6 +139,34 @@ class JobSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LimitSettings:
+    """Limits of callers, and load shedding."""
+
+    rate_per_address: int = _setting(
+        1000,
+        "Calls per second from an address without a key, with client keys and with player tokens; 0: any number.",
+        0,
+        10_000_000,
+    )
+    rate_per_key: int = _setting(0, "Calls per second with a server or client key; 0: any number.", 0, 10_000_000)
+    rate_per_player: int = _setting(20, "Calls per second with the tokens of a player; 0: any number.", 0, 10_000_000)
+    rate_per_pod: int = _setting(0, "Calls per second about a pod; 0: any number.", 0, 10_000_000)
+    wrong_keys_per_minute: int = _setting(
+        60, "Calls per minute with wrong keys from an address, before it gets 429; 0: any number.", 0, 1_000_000
+    )
+    trusted_proxies: str = _setting(
+        "",
+        "Addresses or networks of proxies, separated by commas, whose X-Forwarded-For names the client.",
+    )
+    target_delay_ms: int = _setting(
+        20,
+        "When reads or writes wait longer than this, in milliseconds, some calls are refused with 503; 0: never.",
+        0,
+        60_000,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LiveSettings:
     """Live updates."""
 
@@ -169,6 +197,7 @@ class Settings:
     kafka: KafkaSettings = KafkaSettings()
     writes: WriteSettings = WriteSettings()
     jobs: JobSettings = JobSettings()
+    limits: LimitSettings = LimitSettings()
     live: LiveSettings = LiveSettings()
     client: ClientSettings = ClientSettings()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from laurels.adapters.file_lock import holder_address
 from laurels.adapters.system_clock import SystemClock
 from laurels.config import ledger_path, ledger_url
-from laurels.ports import Broker, Feed, Index, Ledger, SigningKeys
+from laurels.ports import Broker, Feed, Index, Ledger, SharedBuckets, SigningKeys
 from laurels.settings import Settings
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def build_laurels(settings: Settings, admin_key: str) -> tuple["Laurels", Announ
     from laurels.service.laurels import Laurels
 
     ledger, announce = build_ledger(settings)
-    index, feed = _build_index(settings)
+    index, feed, buckets = _build_index(settings)
     laurels = Laurels(
         ledger,
         index,
@@ -81,6 +81,7 @@ def build_laurels(settings: Settings, admin_key: str) -> tuple["Laurels", Announ
         spool=None if settings.storage.spool is None else FileSpool(settings.storage.spool),
         broker=_build_broker(settings),
         signing_keys=_build_signing_keys(settings),
+        buckets=buckets,
         admin_key=admin_key,
         settings=settings,
     )
@@ -112,14 +113,14 @@ def _build_signing_keys(settings: Settings) -> SigningKeys | None:
     return Jwks(settings.oauth.oauth_issuer, settings.oauth.oauth_jwks)
 
 
-def _build_index(settings: Settings) -> tuple[Index, Feed]:
+def _build_index(settings: Settings) -> tuple[Index, Feed, SharedBuckets | None]:
     if settings.storage.index == "memory://":
         from laurels.adapters.memory_feed import MemoryFeed
         from laurels.adapters.memory_index import MemoryIndex
 
         feed = MemoryFeed()
-        return MemoryIndex(feed), feed
-    from laurels.adapters.redis import RedisConnection, RedisFeed, RedisIndex, parse_redis_url
+        return MemoryIndex(feed), feed, None
+    from laurels.adapters.redis import RedisBuckets, RedisConnection, RedisFeed, RedisIndex, parse_redis_url
 
     connection = RedisConnection(parse_redis_url(settings.storage.index), settings.storage.index_timeout_ms)
-    return RedisIndex(connection), RedisFeed(connection)
+    return RedisIndex(connection), RedisFeed(connection), RedisBuckets(connection)

@@ -1,6 +1,7 @@
 """Routing: paths are matched as sent and decoded part by part; an internal error is returned as a problem."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -9,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from laurels.http.application import Application
-from laurels.settings import ServerSettings
+from laurels.service.traffic import Rates, Traffic
+from laurels.settings import LimitSettings, ServerSettings
 
 
 async def show(request: Request) -> Response:
@@ -28,9 +30,10 @@ def call(method: str, path: str) -> httpx.Response:
         ("GET", "/fail", fail),
     ]
     nothing: Any = None
+    laurels: Any = SimpleNamespace(traffic=Traffic(LimitSettings(), Rates(), nothing))
 
     async def run() -> httpx.Response:
-        transport = httpx.ASGITransport(Application(nothing, addresses, ServerSettings()))
+        transport = httpx.ASGITransport(Application(laurels, addresses, ServerSettings(), LimitSettings()))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.request(method, path)
 

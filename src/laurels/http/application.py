@@ -7,7 +7,8 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from laurels.errors import LaurelsError, NotFound, WrongMethod
-from laurels.http.call import Endpoint
+from laurels.http.addresses import Addresses, read_networks
+from laurels.http.call import Endpoint, client_address
 from laurels.http.connections import Connections
 from laurels.http.cross_origin import is_preflight, origin_of, preflight, with_headers
 from laurels.http.hot_lane import HotLane
@@ -15,8 +16,9 @@ from laurels.http.live import Live, serve_socket
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import internal_error, problem_response
 from laurels.http.routing import Answerer, RouteTree
+from laurels.service.boards.caller import ANONYMOUS
 from laurels.service.laurels import Laurels
-from laurels.settings import ServerSettings
+from laurels.settings import LimitSettings, ServerSettings
 
 log = structlog.get_logger()
 
@@ -25,14 +27,20 @@ class Application:
     """The ASGI application. Endpoints access `laurels` and `pages` through the request."""
 
     def __init__(
-        self, laurels: Laurels, addresses: Iterable[tuple[str, str, Answerer]], settings: ServerSettings
+        self,
+        laurels: Laurels,
+        routes: Iterable[tuple[str, str, Answerer]],
+        settings: ServerSettings,
+        limits: LimitSettings,
     ) -> None:
         self.laurels = laurels
         # Used by the protocol (http/protocol.py).
         self.connections = Connections(settings)
+        self.addresses = Addresses(read_networks(limits.trusted_proxies))
         self.pages = PageCache()
+        self._page_gate = laurels.traffic.gate(ANONYMOUS, None, None)
         self._tree = RouteTree()
-        for method, path, answerer in addresses:
+        for method, path, answerer in routes:
             self._tree.add(method, path, answerer)
         # Also used by the protocol. None: all requests go the ordinary way.
         self.hot_lane: HotLane | None = HotLane(laurels, self.pages, self._tree)
@@ -53,13 +61,22 @@ class Application:
             if origin is not None and asks:
                 response = self._preflight(scope, origin)
             else:
-                response = await self._find(scope, scope["method"])(request)
+                answerer = self._find(scope, scope["method"])
+                if not isinstance(answerer, Endpoint):
+                    self._admit_page(scope)
+                response = await answerer(request)
         except LaurelsError as error:
             response = problem_response(error)
         except Exception:
             log.exception("fault", method=scope["method"], path=scope["path"])
             response = problem_response(internal_error())
         await response(scope, receive, send)
+
+    def _admit_page(self, scope: Scope) -> None:
+        """Count the call of a page or a file, which every caller may read."""
+        refused = self._page_gate.refuse(client_address(scope))
+        if refused is not None:
+            raise refused
 
     async def _open_live(self, scope: Scope) -> Live:
         answerer = self._find(scope, "GET")

@@ -34,6 +34,7 @@ from laurels.errors import (
     Unauthenticated,
     WrongMediaType,
 )
+from laurels.http.addresses import Addresses
 from laurels.http.cross_origin import need_origin
 from laurels.http.decode import decode_body, decode_texts, decode_value
 from laurels.http.fields import IdempotencyKey, UserId
@@ -43,9 +44,10 @@ from laurels.http.problems import PRIVATE, problem_response
 from laurels.http.protocol import BODY_DUE, BODY_TIMEOUT_S, Headers, Link
 from laurels.http.routing import decode_part
 from laurels.ports import Scope
-from laurels.service.boards.caller import Caller
+from laurels.service.boards.caller import ANONYMOUS, Caller
 from laurels.service.laurels import Laurels
 from laurels.service.read.rank_source import ReadResult
+from laurels.service.traffic import Gate, Work
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -132,6 +134,19 @@ class Call(Generic[Q, B]):
                 return value.decode("latin-1")
         return None
 
+    @cached_property
+    def address(self) -> str:
+        """Return the address of the client; empty for a local socket."""
+        assert self._scope is not None, "the hot lane is told the address"
+        return client_address(self._scope)
+
+    @property
+    def pod_id(self) -> str | None:
+        """Return the pod that the call is about, as far as the guard knows."""
+        if hasattr(self, "board"):
+            return self.board.pod_id
+        return self._path_parts.get("podId") if self.caller.is_admin else self.caller.pod_id
+
     @property
     def is_socket(self) -> bool:
         return self._scope is not None and bool(self._scope["type"] == "websocket")
@@ -189,6 +204,13 @@ def _call_of(connection: HTTPConnection) -> Call[Any, Any]:
     # The application reads the pod of the call from it (http/cross_origin.py).
     scope.setdefault("state", {})["call"] = call
     return call
+
+
+def client_address(scope: AsgiScope) -> str:
+    """Return the address of the client of a request; empty for a local socket."""
+    peer: tuple[str, int] | None = scope.get("client")
+    addresses: Addresses = scope["app"].addresses
+    return "" if peer is None else addresses.of(peer[0], scope["headers"])
 
 
 class Answered(Generic[B]):
@@ -258,6 +280,8 @@ class Traits(NamedTuple):
     hot: Callable[[Call[Any, Any]], HotPlan | None] | None = None
     # The scope that a key needs for the call; None: the call needs no key at all.
     scope: Scope | None = Scope.READ
+    # The call may be refused when the server is overloaded.
+    sheds: bool = True
     # The call is about the data of the user in its path.
     personal: bool = False
     # The response is a WebSocket.
@@ -281,6 +305,9 @@ class Endpoint:
         self.body_type: Any = None if body_type is type(None) else body_type
         returned = hints["return"]
         self.answer_type = get_args(returned)[0] if get_origin(returned) in {Answered, Encoded} else returned
+        self.work = None
+        if traits.sheds and traits.scope is not None:
+            self.work = Work.READ if traits.scope is Scope.READ else Work.WRITE
         summary, _, self.description = inspect.cleandoc(handler.__doc__ or "").partition("\n\n")
         self.summary = summary.removesuffix(".")
         self._decoder = None if self.body_type is None else msgspec.json.Decoder(self.body_type)
@@ -316,12 +343,29 @@ class Endpoint:
     async def _begin(self, call: Call[Any, Any], query_string: bytes) -> None:
         """Do as `begin`, but look for a new key or board in the ledger before the call is refused."""
         try:
-            self.begin(call, query_string)
-        except (NotFound, Unauthenticated) as error:
-            if error.code not in MAY_BE_NEW:
-                raise
-            await call.laurels.access.look_again()
-            self.begin(call, query_string)
+            try:
+                self.begin(call, query_string)
+            except (NotFound, Unauthenticated) as error:
+                if error.code not in MAY_BE_NEW:
+                    raise
+                self._admit(call, ANONYMOUS, None)
+                await call.laurels.access.look_again()
+                self.begin(call, query_string)
+        except Unauthenticated as error:
+            if error.code != "key_required":
+                call.laurels.traffic.note_wrong_key(call.address)
+            raise
+        if self.traits.scope is not None:
+            self._admit(call, call.caller, call.pod_id)
+
+    def gate(self, call: Call[Any, Any]) -> Gate:
+        """Return the gate of calls like this one."""
+        return call.laurels.traffic.gate(call.caller, call.pod_id, self.work)
+
+    def _admit(self, call: Call[Any, Any], caller: Caller, pod_id: str | None) -> None:
+        refused = call.laurels.traffic.gate(caller, pod_id, self.work).refuse(call.address)
+        if refused is not None:
+            raise refused
 
     def begin(self, call: Call[Any, Any], query_string: bytes) -> None:
         """Check that the call is allowed, and decode its query. Raises the error to respond with."""

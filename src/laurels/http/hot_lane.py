@@ -12,6 +12,7 @@ by their bytes: a cached head is not parsed again.
 import asyncio
 import re
 from collections.abc import Callable, Generator
+from functools import lru_cache
 from typing import Any
 
 import structlog
@@ -63,6 +64,7 @@ class Plan:
         "body_bytes",
         "call",
         "endpoint",
+        "gate",
         "key_changes",
         "since",
         "start",
@@ -81,6 +83,7 @@ class Plan:
         # The limit of the body; 0 if the call has none.
         self.body_bytes = 0 if endpoint.body_type is None else endpoint.traits.body_bytes
         self.answer_now, self.start = hot.answer_now, hot.start
+        self.gate = endpoint.gate(call)
 
 
 class HotCall:
@@ -106,9 +109,13 @@ class HotCall:
             return False
         return True
 
-    def run(self, respond: Respond) -> None:
-        """Answer the call, at once or from a callback."""
+    def run(self, address: str, respond: Respond) -> None:
+        """Answer the call, at once or from a callback. `address`: that of the client."""
         plan = self.plan
+        refused = plan.gate.refuse(address)
+        if refused is not None:
+            respond(*_refusal(refused, plan.call.laurels.traffic.overloaded))
+            return
         if plan.answer_now is not None:
             try:
                 answer = plan.answer_now(self.user)
@@ -249,6 +256,19 @@ def _split(url: bytes) -> tuple[bytes, bytes | None, bytes | None]:
         return url, None, None
     path, user, action = found.groups()
     return path, action, user
+
+
+def _refusal(error: LaurelsError, overloaded: LaurelsError) -> tuple[int, bytes, Headers]:
+    """Return the response to a call that is not admitted; an overloaded server makes it only once."""
+    return _overloaded(error) if error is overloaded else _problem(error)
+
+
+def _problem(error: LaurelsError) -> tuple[int, bytes, Headers]:
+    response = problem_response(error)
+    return response.status_code, bytes(response.body), response.raw_headers
+
+
+_overloaded = lru_cache(maxsize=1)(_problem)
 
 
 class _Run:

@@ -41,6 +41,10 @@ def problem_response(error: LaurelsError) -> Response:
     headers = dict(PRIVATE)
     if isinstance(error, TooMany | Unavailable):
         headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, TooMany) and error.policy is not None:
+        # https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
+        headers["RateLimit-Policy"] = f'"{error.policy}";q={error.quota};w={error.window_s}'
+        headers["RateLimit"] = f'"{error.policy}";r=0;t={error.retry_after_s}'
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, UpgradeRequired):

@@ -20,6 +20,7 @@ from laurels.http.connections import Connections
 from laurels.settings import ServerSettings
 
 if TYPE_CHECKING:
+    from laurels.http.addresses import Addresses
     from laurels.http.hot_lane import HotCall, HotLane
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -89,6 +90,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_refused = False
         self._is_cut = False
         self._lane: HotLane | None = getattr(self.app, "hot_lane", None)
+        self._addresses: Addresses | None = getattr(self.app, "addresses", None)
         # The request that is arriving, if the hot lane takes it, and its body so far.
         self._hot: HotCall | None = None
         self._hot_body = bytearray()
@@ -313,7 +315,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _answer(self, hot: "HotCall") -> None:
         cycle = _HotCycle(self)
-        hot.run(cycle.respond)
+        address = _address_of(self.client)
+        if self._addresses is not None and self._addresses.is_proxy(address):
+            address = self._addresses.of(address, hot.headers)
+        hot.run(address, cycle.respond)
         if not cycle.response_complete:
             # uvicorn queues further requests behind it.
             self.cycle = cycle  # type: ignore[assignment]

@@ -32,7 +32,7 @@ from laurels.http.routing import Answerer
 from laurels.http.web_files import web_addresses
 from laurels.ports import Scope
 from laurels.service.laurels import Laurels
-from laurels.settings import ServerSettings
+from laurels.settings import Settings
 
 BOARD = "/api/v1/leaderboards/{UUID}"
 USER = BOARD + "/users/{userId}"
@@ -68,6 +68,8 @@ def route(
     **traits: Any,
 ) -> Route:
     """Return a route. `traits`: the fields of `Traits`."""
+    # Operators must be able to act when a server is overloaded.
+    traits.setdefault("sheds", guard is not guards.admin)
     return Route(tag, method, path, Endpoint(handler, guard, Traits(**traits)))
 
 
@@ -357,13 +359,13 @@ def build_app(
     laurels: Laurels,
     *,
     probes_only: bool = False,
-    settings: ServerSettings = ServerSettings(),  # noqa: B008 - a frozen value
+    settings: Settings = Settings(),  # noqa: B008 - a frozen value
 ) -> ASGIApp:
     """Return the application. `probes_only`: with the health checks and metrics alone."""
     served = [each for each in ROUTES if not probes_only or each.endpoint.guard is guards.anyone]
     calls = [(address.method, address.path, address.endpoint) for address in served]
     pages = [] if probes_only else [*_documents(build_openapi(ROUTES)), *web_addresses()]
-    return Application(laurels, [*calls, *pages], settings)
+    return Application(laurels, [*calls, *pages], settings.server, settings.limits)
 
 
 def _documents(openapi: bytes) -> list[tuple[str, str, Answerer]]:

@@ -5,6 +5,7 @@ has happened then, unless the error has `outcome_unknown` set: then a write may 
 in microseconds since 1970 (UTC).
 """
 
+from laurels.ports.buckets import SharedBuckets, Spending
 from laurels.ports.clock import Clock
 from laurels.ports.feed import Feed
 from laurels.ports.index import (
@@ -107,7 +108,9 @@ __all__ = [
     "RowChange",
     "Scope",
     "Sender",
+    "SharedBuckets",
     "SigningKeys",
+    "Spending",
     "Spool",
     "StoredAction",
     "StoredEvent",

@@ -8,7 +8,7 @@ import structlog
 
 from laurels.core.board import DEFAULT_POD, Board
 from laurels.errors import LaurelsError, TooMany, Unavailable
-from laurels.ports import Broker, Clock, Feed, Index, IndexHealth, Ledger, Sender, SigningKeys, Spool
+from laurels.ports import Broker, Clock, Feed, Index, IndexHealth, Ledger, Sender, SharedBuckets, SigningKeys, Spool
 from laurels.service.boards.access import Access
 from laurels.service.boards.boards import Boards
 from laurels.service.boards.oauth import OAuth
@@ -36,8 +36,8 @@ from laurels.service.read.rank_source import RankSource
 from laurels.service.read.reads import Reads
 from laurels.service.seasons.freezer import Freezer
 from laurels.service.seasons.seasons import Seasons
+from laurels.service.traffic import Rates, Traffic
 from laurels.service.write.batcher import Batcher
-from laurels.service.write.player_rates import PlayerRates
 from laurels.service.write.recorder import Recorder
 from laurels.service.write.spooler import Spooler
 from laurels.service.write.submissions import Submissions
@@ -66,6 +66,7 @@ class Laurels:
         spool: Spool | None = None,
         broker: Broker | None = None,
         signing_keys: SigningKeys | None = None,
+        buckets: SharedBuckets | None = None,
         admin_key: str,
         settings: Settings,
         jobs_lease_ms: int = LEASE_MS,
@@ -80,13 +81,14 @@ class Laurels:
         self.repairer = IndexRepairer(ledger, index, repair_s if shared else None)
         self.updater = IndexUpdater(ledger, index, self.repairer)
         self.registry = Registry(ledger, feed, shared=shared)
-        self.player_rates = PlayerRates(clock)
         oauth = None if signing_keys is None else OAuth(settings.oauth, signing_keys, clock)
         self.access = Access(ledger, self.registry, clock, admin_key, oauth)
         self.boards = Boards(ledger, self.updater, self.registry, clock, settings.writes)
         recorder = Recorder(ledger, self.boards)
         self.spooler = None if spool is None else Spooler(spool, recorder, self.updater, self.boards.by_id, clock)
         self.batcher = Batcher(recorder, self.updater, self.spooler, settings.writes)
+        self.rates = Rates(buckets)
+        self.traffic = Traffic(settings.limits, self.rates, self.batcher)
         self.submissions = Submissions(ledger, self.updater, self.batcher, clock)
         self.freezer = Freezer(ledger, index, self.boards, clock)
         self.seasons = Seasons(ledger, self.boards, self.freezer, clock)
@@ -142,12 +144,14 @@ class Laurels:
         if self.publisher is not None:
             await self.publisher.open(await self.ledger.sender())
         await self.index.open(ledger_id)
+        await self.rates.open(ledger_id)
         # Nothing after this line can fail, so `open` can be retried as a whole.
         await self.feed.open(ledger_id)
         self.registry.start(self.access.reload, self.schemas.reload, self.boards.reload)
         self.access.start()
         self.profiles.start()
         self.batcher.start()
+        self.traffic.start()
         if self.spooler is not None:
             self.spooler.start()
         self.ledger_id = ledger_id
@@ -179,6 +183,8 @@ class Laurels:
         if self.spooler is not None:
             await self.spooler.close()
         await self.access.close()
+        await self.traffic.close()
+        await self.rates.close()
         await self.registry.close()
         await self.repairer.close()
         await self.feed.close()

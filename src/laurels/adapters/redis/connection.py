@@ -52,7 +52,7 @@ PIPELINE_COMMANDS = 500
 TRY_EVERY_S = 0.25
 REFRESH_EVERY_S = 0.5
 LOG_EVERY_S = 10.0
-WITHOUT_RANKING = {"claim", "drop"}
+WITHOUT_RANKING = {"claim", "drop", "spend"}
 
 # All errors of the driver, and those that mean that a server is gone or no longer owns the key.
 ERRORS = (RedisError, RedisClusterException, OSError, TimeoutError)

@@ -21,6 +21,7 @@ from laurels.http.problems import problem_of
 from laurels.http.requests import BoardReasonQuery, NoQuery, ScoreBatch, ScoreItem, ScoreUpdate
 from laurels.ports import RecordOutcome
 from laurels.service.boards.caller import Caller
+from laurels.service.traffic import Rate
 from laurels.service.write.submissions import Accepted, PeriodResult, Submission
 
 # Accepted, but not in the ledger yet.
@@ -97,7 +98,12 @@ def _admit_player(call: Call[NoQuery, ScoreUpdate], caller: Caller) -> None:
     for field, value in (("timestamp", call.body.timestamp), ("region", call.body.region)):
         if value is not None:
             raise Forbidden("role_forbidden", f"Players can't set the {field} of a score.", field=field)
-    call.laurels.player_rates.take((call.board.id, caller.player), call.board.player_writes_per_minute)
+    per_minute = call.board.player_writes_per_minute
+    call.laurels.rates.need(
+        Rate.per_minute("player-scores", f"{call.board.id}/{caller.player}", per_minute),
+        "too_many_scores",
+        f"This board takes {per_minute} scores per minute from a player.",
+    )
 
 
 def start_score(call: Call[NoQuery, ScoreUpdate], finish: Finish) -> None:

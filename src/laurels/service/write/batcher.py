@@ -110,6 +110,12 @@ class Batcher:
         if self._expiry is not None:
             self._expiry.cancel()
 
+    def waited_s(self) -> float:
+        """Return how long the oldest write in the queue has waited."""
+        if not self._queue:
+            return 0.0
+        return asyncio.get_running_loop().time() - (self._queue[0].due - self._timeout_s)
+
     async def write(
         self, events: Sequence[Event], *, may_spool: bool = True, wanted: RanksWanted = RanksWanted.BOTH
     ) -> list[WriteResult | LaurelsError]:

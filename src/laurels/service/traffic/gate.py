@@ -1,0 +1,171 @@
+"""The gate that every call passes: rate limits per address, key, player and pod, and load shedding.
+
+Admin keys have no rate limits. Calls from this machine have no limit of their address, because a proxy on it would
+share one. An IPv6 customer has a whole network, so its first 64 bits count as the address.
+"""
+
+import asyncio
+import enum
+import ipaddress
+import time
+from functools import lru_cache
+
+import structlog
+
+from laurels.errors import LaurelsError, TooMany, Unavailable
+from laurels.logs import LogLimit
+from laurels.metrics import QUEUE_DELAY, SHED_CALLS
+from laurels.ports import Role
+from laurels.service.boards.caller import Caller
+from laurels.service.traffic.rates import Rate, Rates, too_many
+from laurels.service.traffic.shedder import INTERVAL_S, Shedder
+from laurels.service.write.batcher import Batcher
+from laurels.settings import LimitSettings
+from laurels.tasks import end_tasks
+
+log = structlog.get_logger()
+
+# How often the delay is measured.
+LOOK_S = 0.01
+LOG_EVERY_S = 10.0
+# Callers that anybody can be. Only they have a limit of their address: the servers of a game share one.
+_FROM_OUTSIDE = {None, Role.CLIENT, Role.PLAYER}
+
+
+class Work(enum.Enum):
+    """What a call does, as far as load shedding is concerned."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class Gate:
+    """Admits the calls of one caller to one pod."""
+
+    __slots__ = ("_address_rate", "_limits", "_overloaded", "_pod_id", "_rates", "_shedder")
+
+    def __init__(
+        self,
+        rates: Rates,
+        limits: tuple[Rate, ...],
+        address_rate: int,
+        shedder: Shedder | None,
+        overloaded: Unavailable,
+        pod_id: str,
+    ) -> None:
+        self._rates = rates
+        self._limits = limits
+        self._address_rate = address_rate
+        self._shedder = shedder
+        self._overloaded = overloaded
+        self._pod_id = pod_id
+
+    def refuse(self, address: str) -> LaurelsError | None:
+        """Count a call. Return the error to respond with, or None if the call is admitted."""
+        if self._address_rate and (whose := _limited_address(address)) is not None:
+            error = _take(self._rates, Rate.per_second("address", whose, self._address_rate))
+            if error is not None:
+                return error
+        for limit in self._limits:
+            error = _take(self._rates, limit)
+            if error is not None:
+                return error
+        if self._shedder is not None and not self._shedder.admits(self._pod_id):
+            return self._overloaded
+        return None
+
+
+class Traffic:
+    """Makes gates, and measures the delays that load shedding depends on."""
+
+    def __init__(self, settings: LimitSettings, rates: Rates, batcher: Batcher) -> None:
+        self._settings = settings
+        self._rates = rates
+        self._batcher = batcher
+        target_s = settings.target_delay_ms / 1000
+        self._shedders = {work: Shedder(target_s) for work in Work} if target_s else {}
+        # One error for all refused calls, because its response is made only once (http/hot_lane.py).
+        self.overloaded = Unavailable(
+            "overloaded", "The server has more calls than it can answer soon. Try again later."
+        )
+        self._wrong_keys_log = LogLimit(LOG_EVERY_S)
+        self._shed_log = LogLimit(LOG_EVERY_S)
+        self._measuring: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._shedders:
+            self._measuring = asyncio.create_task(self._measure(), name="measure delays")
+
+    async def close(self) -> None:
+        if self._measuring is not None:
+            await end_tasks([self._measuring])
+
+    def gate(self, caller: Caller, pod_id: str | None, work: Work | None) -> Gate:
+        """Return the gate of a caller's calls. `pod_id`: the pod that the calls are about. `work` None: never shed."""
+        settings = self._settings
+        limits = []
+        if caller.player is not None and settings.rate_per_player:
+            limits.append(Rate.per_second("player", f"{caller.pod_id}/{caller.player}", settings.rate_per_player))
+        elif caller.role in {Role.SERVER, Role.CLIENT} and settings.rate_per_key:
+            limits.append(Rate.per_second("key", caller.key_id, settings.rate_per_key))
+        if pod_id is not None and not caller.is_admin and settings.rate_per_pod:
+            limits.append(Rate.per_second("pod", pod_id, settings.rate_per_pod))
+        address_rate = settings.rate_per_address if caller.role in _FROM_OUTSIDE else 0
+        shedder = None if work is None else self._shedders.get(work)
+        return Gate(self._rates, tuple(limits), address_rate, shedder, self.overloaded, pod_id or "")
+
+    def note_wrong_key(self, address: str) -> None:
+        """Count a call with a key that is not valid. Raises TooMany if its sender has sent too many of them."""
+        if (count := self._wrong_keys_log.count()) is not None:
+            log.warning("wrong_keys", count=count, last_address=address)
+        whose = _limited_address(address)
+        if whose is not None and self._settings.wrong_keys_per_minute:
+            rate = Rate.per_minute("wrong-keys", whose, self._settings.wrong_keys_per_minute)
+            self._rates.need(rate, "too_many_wrong_keys", "Too many calls with wrong keys came from this address.")
+
+    async def _measure(self) -> None:
+        """Measure how late the event loop is, and how long writes wait, and adjust the shedders."""
+        lowest = dict.fromkeys(Work, float("inf"))
+        ends = time.monotonic() + INTERVAL_S
+        while True:
+            asked = time.monotonic()
+            await asyncio.sleep(LOOK_S)
+            now = time.monotonic()
+            late_s = max(0.0, now - asked - LOOK_S)
+            lowest[Work.READ] = min(lowest[Work.READ], late_s)
+            lowest[Work.WRITE] = min(lowest[Work.WRITE], late_s + self._batcher.waited_s())
+            if now >= ends:
+                ends = now + INTERVAL_S
+                for work, shedder in self._shedders.items():
+                    QUEUE_DELAY.labels(work.value).set(lowest[work])
+                    self._note_shed(work, shedder.adjust(lowest[work]), lowest[work])
+                lowest = dict.fromkeys(Work, float("inf"))
+
+    def _note_shed(self, work: Work, refused: int, delay_s: float) -> None:
+        if refused:
+            SHED_CALLS.labels(work.value).inc(refused)
+            if self._shed_log.count(work.value) is not None:
+                log.warning("overloaded", work=work.value, refused_now=refused, delay_ms=round(delay_s * 1000))
+
+
+def _take(rates: Rates, rate: Rate) -> TooMany | None:
+    wait_s = rates.take(rate)
+    if not wait_s:
+        return None
+    told = f"More than {rate.per_s:g} calls per second for this {rate.policy}. Slow down."
+    return too_many(rate, wait_s, "too_many_calls", told)
+
+
+@lru_cache(maxsize=10_000)
+def _limited_address(address: str) -> str | None:
+    """Return what counts as an address; None if it has no limit."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        # A local socket.
+        return None
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is None:
+            return None if parsed.is_loopback else str(ipaddress.ip_network((parsed, 64), strict=False))
+        parsed = parsed.ipv4_mapped
+    return None if parsed.is_loopback else str(parsed)
