@@ -246,6 +246,12 @@ def _check_together(settings: Settings) -> None:
             field="LAURELS_URL",
             rule="a URL",
         )
+    if settings.server.access_log not in {"off", "errors", "all"}:
+        raise Invalid(
+            "not_a_choice",
+            f"LAURELS_ACCESS_LOG is {settings.server.access_log!r}, but must be off, errors or all.",
+            field="LAURELS_ACCESS_LOG",
+        )
     if settings.server.log_level not in {"debug", "info", "warning", "error"}:
         level = settings.server.log_level
         raise Invalid(

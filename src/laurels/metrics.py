@@ -7,6 +7,7 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    Histogram,
     disable_created_metrics,
     generate_latest,
 )
@@ -46,6 +47,17 @@ SPOOL_DAMAGED = Counter(
     "laurels_spool_events_damaged", "Number of events in the spool that were damaged on the disk and can't be read."
 )
 
+# The upper bounds of the latencies that are counted together, in seconds.
+LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+CALLS = Counter(
+    "laurels_calls",
+    "Number of calls, by route, status and class: admin, own_pod (a key of the pod), other_pod, no_key.",
+    ["route", "status", "class"],
+)
+CALL_SECONDS = Histogram(
+    "laurels_call_seconds", "Time from the head of a request to its response, by route.", ["route"], buckets=LATENCIES_S
+)
+RESPONSE_BYTES = Counter("laurels_response_bytes", "Bytes of the bodies of responses, by route.", ["route"])
 REFUSED_CALLS = Counter("laurels_refused_calls", "Number of calls refused with a 4xx status, by error code.", ["code"])
 SHED_CALLS = Counter(
     "laurels_shed_calls", "Number of calls refused with 503, because the server was overloaded, by kind.", ["kind"]

@@ -40,6 +40,10 @@ class ServerSettings:
         1,
         1_000_000,
     )
+    access_log: str = _setting("off", "Calls to log: off, errors (status 400 and above) or all.")
+    metrics_key: str | None = _setting(
+        None, "Key that `GET /metrics` needs. Without it, everybody who reaches the server can read the metrics."
+    )
     log_level: str = _setting("info", "Log level: debug, info, warning or error.")
 
     @property

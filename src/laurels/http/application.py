@@ -1,10 +1,11 @@
 """The ASGI application: it routes a request to its endpoint and sends the answer."""
 
+import time
 from collections.abc import Iterable
 
 import structlog
 from starlette.requests import HTTPConnection, Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from laurels.errors import LaurelsError, NotFound, WrongMethod
 from laurels.http.addresses import Addresses, read_networks
@@ -14,8 +15,9 @@ from laurels.http.cross_origin import is_preflight, origin_of, preflight, with_h
 from laurels.http.hot_lane import HotLane
 from laurels.http.live import Live, serve_socket
 from laurels.http.page_cache import PageCache
-from laurels.http.problems import internal_error, problem_response
+from laurels.http.problems import internal_error, problem_of, problem_response
 from laurels.http.routing import Answerer, RouteTree
+from laurels.http.sight import NO_ROUTE, Sight, class_of
 from laurels.service.boards.caller import ANONYMOUS
 from laurels.service.laurels import Laurels
 from laurels.settings import LimitSettings, ServerSettings
@@ -37,13 +39,16 @@ class Application:
         # Used by the protocol (http/protocol.py).
         self.connections = Connections(settings)
         self.addresses = Addresses(read_networks(limits.trusted_proxies))
+        self.sight = Sight(settings.access_log)
         self.pages = PageCache()
         self._page_gate = laurels.traffic.gate(ANONYMOUS, None, None)
         self._tree = RouteTree()
+        self._routes: dict[Answerer, str] = {}
         for method, path, answerer in routes:
             self._tree.add(method, path, answerer)
+            self._routes.setdefault(answerer, f"{method} {path}")
         # Also used by the protocol. None: all requests go the ordinary way.
-        self.hot_lane: HotLane | None = HotLane(laurels, self.pages, self._tree)
+        self.hot_lane: HotLane | None = HotLane(laurels, self.pages, self._tree, self._routes, self.sight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
@@ -51,6 +56,13 @@ class Application:
             await serve_socket(scope, receive, send, lambda: self._open_live(scope))
             return
         assert scope["type"] == "http", scope["type"]
+        seen = _Seen(send)
+        try:
+            await self._answer(scope, receive, seen.send)
+        finally:
+            self._note(scope, seen.began, seen.status, seen.bytes)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         response: ASGIApp
         origin = origin_of(scope)
@@ -61,7 +73,7 @@ class Application:
             if origin is not None and asks:
                 response = self._preflight(scope, origin)
             else:
-                answerer = self._find(scope, scope["method"])
+                answerer = scope["route"] = self._find(scope, scope["method"])
                 if not isinstance(answerer, Endpoint):
                     self._admit_page(scope)
                 response = await answerer(request)
@@ -78,8 +90,36 @@ class Application:
         if refused is not None:
             raise refused
 
+    def _note(self, scope: Scope, began: float, status: int, size: int) -> None:
+        route = self._routes.get(scope.get("route"), NO_ROUTE)  # type: ignore[arg-type]
+        call = scope.get("state", {}).get("call")
+        # None if the key was not valid, or not needed.
+        caller = None if call is None else call.__dict__.get("caller")
+        pod_id = call.pod_id if caller is not None else None
+        self.sight.note(
+            self.sight.meter(route, class_of(caller, pod_id)),
+            began,
+            status,
+            size,
+            route=route,
+            address=client_address(scope),
+            key_id="" if caller is None else caller.key_id,
+            headers=scope["headers"],
+        )
+
     async def _open_live(self, scope: Scope) -> Live:
-        answerer = self._find(scope, "GET")
+        began = time.perf_counter()
+        status = 101
+        try:
+            return await self._find_live(scope)
+        except LaurelsError as error:
+            status = problem_of(error).status
+            raise
+        finally:
+            self._note(scope, began, status, 0)
+
+    async def _find_live(self, scope: Scope) -> Live:
+        answerer = scope["route"] = self._find(scope, "GET")
         if not isinstance(answerer, Endpoint):
             raise NotFound("no_such_address", f"There is no WebSocket at {scope['path']}.")
         try:
@@ -119,3 +159,21 @@ class Application:
                 "no_such_address", f"There is no endpoint at {scope['path']}. All endpoints are listed at /docs."
             )
         return answerers
+
+
+class _Seen:
+    """Notes the status and the size of a response while it is sent."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.began = time.perf_counter()
+        # If the client disconnects before the response.
+        self.status = 499
+        self.bytes = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        else:
+            self.bytes += len(message.get("body", b""))
+        await self._send(message)

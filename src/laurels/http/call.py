@@ -43,6 +43,7 @@ from laurels.http.page_cache import PageCache
 from laurels.http.problems import PRIVATE, problem_response
 from laurels.http.protocol import BODY_DUE, BODY_TIMEOUT_S, Headers, Link
 from laurels.http.routing import decode_part
+from laurels.http.sight import Sight
 from laurels.ports import Scope
 from laurels.service.boards.caller import ANONYMOUS, Caller
 from laurels.service.laurels import Laurels
@@ -139,6 +140,12 @@ class Call(Generic[Q, B]):
         """Return the address of the client; empty for a local socket."""
         assert self._scope is not None, "the hot lane is told the address"
         return client_address(self._scope)
+
+    @property
+    def sight(self) -> Sight:
+        assert self._scope is not None, "the hot lane has its own"
+        sight: Sight = self._scope["app"].sight
+        return sight
 
     @property
     def pod_id(self) -> str | None:

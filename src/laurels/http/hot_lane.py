@@ -11,7 +11,7 @@ by their bytes: a cached head is not parsed again.
 
 import asyncio
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -24,7 +24,8 @@ from laurels.http.call import Call, Endpoint, Finish, HotPlan
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import internal_error, problem_response
 from laurels.http.protocol import Headers
-from laurels.http.routing import RouteTree, decode_part
+from laurels.http.routing import Answerer, RouteTree, decode_part
+from laurels.http.sight import Sight, class_of
 from laurels.service.laurels import Laurels
 
 log = structlog.get_logger()
@@ -66,13 +67,18 @@ class Plan:
         "endpoint",
         "gate",
         "key_changes",
+        "meter",
+        "route",
+        "sight",
         "since",
         "start",
         "until",
     )
 
-    def __init__(self, endpoint: Endpoint, call: Call[Any, Any], hot: HotPlan) -> None:
+    def __init__(self, endpoint: Endpoint, call: Call[Any, Any], hot: HotPlan, route: str, sight: Sight) -> None:
         self.endpoint = endpoint
+        self.route, self.sight = route, sight
+        self.meter = sight.meter(route, class_of(call.caller, call.pod_id))
         self.call = call
         # The plan is valid between these instants, as long as these counters of changes stay the same.
         self.key_changes, self.board_changes = call.laurels.access.changes, call.laurels.boards.changes
@@ -109,6 +115,20 @@ class HotCall:
             return False
         return True
 
+    def note(self, began: float, address: str, status: int, size: int) -> None:
+        """Count the call, which is answered."""
+        plan = self.plan
+        plan.sight.note(
+            plan.meter,
+            began,
+            status,
+            size,
+            route=plan.route,
+            address=address,
+            key_id=plan.call.caller.key_id,
+            headers=self.headers,
+        )
+
     def run(self, address: str, respond: Respond) -> None:
         """Answer the call, at once or from a callback. `address`: that of the client."""
         plan = self.plan
@@ -137,10 +157,14 @@ class HotCall:
 
 
 class HotLane:
-    def __init__(self, laurels: Laurels, pages: PageCache, tree: RouteTree) -> None:
+    def __init__(
+        self, laurels: Laurels, pages: PageCache, tree: RouteTree, routes: Mapping[Answerer, str], sight: Sight
+    ) -> None:
         self._laurels = laurels
         self._pages = pages
         self._tree = tree
+        self._routes = routes
+        self._sight = sight
         self._plans: dict[tuple[bytes | None, ...], Plan] = {}
         # Keyed by the head without the user: the plan, the headers and the length of the body.
         self._heads: dict[tuple[bytes, bytes, bytes], tuple[Plan, Headers, int]] = {}
@@ -224,7 +248,7 @@ class HotLane:
         if endpoint.body_type is not None and not endpoint.need_json(call):
             return None
         hot = endpoint.traits.hot(call)
-        return None if hot is None else Plan(endpoint, call, hot)
+        return None if hot is None else Plan(endpoint, call, hot, self._routes[endpoint], self._sight)
 
 
 def _split_request(data: bytes) -> tuple[tuple[bytes, bytes, bytes], str, bytes]:

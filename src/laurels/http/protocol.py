@@ -8,6 +8,7 @@ endpoint controls its connection. Requests that the hot lane can answer (hot_lan
 
 import asyncio
 import socket
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -314,10 +315,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._answer(hot)
 
     def _answer(self, hot: "HotCall") -> None:
-        cycle = _HotCycle(self)
         address = _address_of(self.client)
         if self._addresses is not None and self._addresses.is_proxy(address):
             address = self._addresses.of(address, hot.headers)
+        cycle = _HotCycle(self, hot, address)
         hot.run(address, cycle.respond)
         if not cycle.response_complete:
             # uvicorn queues further requests behind it.
@@ -384,10 +385,13 @@ class BoundedProtocol(HttpToolsProtocol):
 class _HotCycle:
     """The response to a request in the hot lane. uvicorn treats it as one of its own RequestResponseCycles."""
 
-    __slots__ = ("_protocol", "disconnected", "keep_alive", "response_complete")
+    __slots__ = ("_address", "_began", "_hot", "_protocol", "disconnected", "keep_alive", "response_complete")
 
-    def __init__(self, protocol: BoundedProtocol) -> None:
+    def __init__(self, protocol: BoundedProtocol, hot: "HotCall", address: str) -> None:
         self._protocol = protocol
+        self._hot = hot
+        self._address = address
+        self._began = time.perf_counter()
         self.disconnected = False
         self.keep_alive = True
         self.response_complete = False
@@ -399,6 +403,7 @@ class _HotCycle:
 
     def respond(self, status: int, body: bytes, headers: Headers | None) -> None:
         self.response_complete = True
+        self._hot.note(self._began, self._address, status, len(body))
         protocol = self._protocol
         if self.disconnected or protocol.transport.is_closing():
             return

@@ -74,6 +74,7 @@ class Laurels:
         # Only the ledger of the shared mode (PostgreSQL) can compute ranks while the index is unavailable.
         shared = ledger.ranks is not None
         self.clock = clock
+        self.metrics_key = settings.server.metrics_key
         self.ledger = ledger
         self.index = index
         self.feed = feed

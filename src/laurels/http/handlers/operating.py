@@ -1,11 +1,12 @@
 """Operation of the server: health, readiness, metrics, jobs, the spool, verification and rebuilds."""
 
+import hmac
 from collections.abc import AsyncIterator
 
 import msgspec
 
 from laurels.core.instants import to_datetime
-from laurels.errors import Conflict, NotFound
+from laurels.errors import Conflict, NotFound, Unauthenticated
 from laurels.http.board_parts import show_moment
 from laurels.http.call import Answered, Call, Streamed, Text
 from laurels.http.operating_answers import (
@@ -50,8 +51,14 @@ async def get_ready(call: Call[NoQuery, None]) -> Answered[ReadyAnswer]:
 
 
 async def get_metrics(call: Call[NoQuery, None]) -> Text:
-    """Return metrics for Prometheus."""
-    del call
+    """Return metrics for Prometheus.
+
+    If the server has a metrics key, the call needs it.
+    """
+    key = call.laurels.metrics_key
+    if key is not None and not hmac.compare_digest((call.token or "").encode(), key.encode()):
+        raise Unauthenticated("key_required", "Send the metrics key: 'Authorization: Bearer KEY'.")
+    call.sight.flush()
     return Text(render_metrics(), METRICS_TYPE)
 
 
