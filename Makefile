@@ -47,6 +47,7 @@ bench: .venv/.dev
 	PYTHONPATH=tests .venv/bin/python bench/void.py
 	PYTHONPATH=tests .venv/bin/python bench/ingest.py
 	PYTHONPATH=tests .venv/bin/python bench/live.py
+	PYTHONPATH=tests .venv/bin/python bench/overload.py
 
 docs: .venv/.dev
 	.venv/bin/python tools/docs.py

@@ -4,7 +4,7 @@ The clients are an open loop: they send at a constant rate, whatever the server 
 at which a request was due. For reads and for writes, the program measures
 
 1. the sustainable load: 64 connections that send one request after the other,
-2. the unloaded latency, at a tenth of that load,
+2. the unloaded latency, at a tenth of that load, and the latency at half of it,
 3. the overload for a while: the latency of admitted requests, the refusals, and the memory of the server,
 4. the recovery: the time after the overload until the latency of a second is as before.
 
@@ -30,12 +30,17 @@ import psutil
 import uvloop
 
 from laurels.bench.load import Connection
+from laurels.settings import LimitSettings
 from support.running import ADMIN_KEY, RunningServer
 
 USERS = 10_000
+# The scores of a write. The calls are not the cheapest, so that clients on the same machine can send enough of them.
+SCORES = 10
+# The number of different requests, which are made before the measurement.
+REQUESTS = 1000
 # The largest time that requests wait in the client for a free connection.
 BACKLOG_S = 5.0
-UNLOADED = 0.1
+UNLOADED, HALF = 0.1, 0.5
 API = "/api/v1/leaderboards/default"
 
 
@@ -43,10 +48,11 @@ def request_of(kind: str, number: int) -> bytes:
     user = f"user-{number * 7919 % USERS}"
     head = f"Host: x\r\nX-API-Key: {ADMIN_KEY}\r\n"
     if kind == "reads":
-        return f"GET {API}/users/{user}/around?above=25&below=25 HTTP/1.1\r\n{head}\r\n".encode()
-    body = f'{{"score":{number % 1000:3d}}}'
+        return f"GET {API}/users/{user}/around?above=100&below=100 HTTP/1.1\r\n{head}\r\n".encode()
+    scores = [{"userId": f"user-{(number * 7919 + each) % USERS}", "score": number % 1000} for each in range(SCORES)]
+    body = json.dumps({"scores": scores})
     length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    return f"PUT {API}/users/{user} HTTP/1.1\r\n{head}{length}\r\n{body}".encode()
+    return f"POST {API}/scores HTTP/1.1\r\n{head}{length}\r\n{body}".encode()
 
 
 class Load:
@@ -54,6 +60,7 @@ class Load:
 
     def __init__(self, kind: str, rate: float, seconds: float) -> None:
         self.kind, self.rate, self.seconds = kind, rate, seconds
+        self.requests = [request_of(kind, number) for number in range(REQUESTS)]
         self.idle: list[Connection] = []
         self.due_of: dict[Connection, float] = {}
         # When the requests were due that wait for a free connection.
@@ -64,7 +71,7 @@ class Load:
 
     def send(self, connection: Connection, due: float) -> None:
         self.due_of[connection] = due
-        connection.send(request_of(self.kind, self.sent))
+        connection.send(self.requests[self.sent % REQUESTS])
         self.sent += 1
 
     def answered(self, connection: Connection, status: int) -> None:
@@ -163,26 +170,35 @@ class Memory:
         self._watching.join()
 
 
-def measure(kind: str, seconds: float, times: float, connections: int, **settings: str) -> None:
+def percentiles(of: dict[str, Any]) -> str:
+    return f"p50 {of['p50_ms']:7.1f} ms   p99 {of['p99_ms']:7.1f} ms"
+
+
+def measure(kind: str, given: argparse.Namespace, per_s: float | None, target_ms: int) -> tuple[float, float]:
+    """Overload a server, and print the figures. Return the sustainable load and the unloaded p99 in milliseconds.
+
+    `per_s`: the sustainable load; None: measure it.
+    """
+    settings = {"target_delay_ms": str(target_ms)}
     with tempfile.TemporaryDirectory() as folder, RunningServer(Path(folder), **settings) as server:
         fill = [{"userId": f"user-{number}", "score": number % 5000} for number in range(USERS)]
         with server.client() as api:
             for start in range(0, USERS, 1000):
                 assert api.post(f"{API}/scores", json={"scores": fill[start : start + 1000]}).status_code == 200
-        sustainable = run_clients(server.port, kind, 0, 5, 64)
-        unloaded = run_clients(server.port, kind, sustainable["per_s"] * UNLOADED, 10, 64)
+        if per_s is None:
+            per_s = float(run_clients(server.port, kind, 0, 5, 64)["per_s"])
+        unloaded = run_clients(server.port, kind, per_s * UNLOADED, 10, 64)
+        half = run_clients(server.port, kind, per_s * HALF, 10, 64)
         memory_mb = psutil.Process(server.pid).memory_info().rss / 2**20
         with Memory(server.pid) as memory:
-            loaded = run_clients(server.port, kind, sustainable["per_s"] * times, seconds, connections)
-        after = run_clients(server.port, kind, sustainable["per_s"] * UNLOADED, 15, 64)
-    print(f"  sustainable           {sustainable['per_s']:8,.0f}/s   (64 connections, closed loop)")
-    print(f"  unloaded              p50 {unloaded['p50_ms']:7.1f} ms   p99 {unloaded['p99_ms']:7.1f} ms")
-    offered = loaded["offered"]
-    print(f"  offered               {offered:8,.0f}/s   for {seconds:g} s on {connections} connections")
-    print(
-        f"  admitted              {loaded['per_s']:8,.0f}/s   p50 {loaded['p50_ms']:7.1f} ms   "
-        f"p99 {loaded['p99_ms']:7.1f} ms = {loaded['p99_ms'] / unloaded['p99_ms']:.1f} x unloaded"
-    )
+            loaded = run_clients(server.port, kind, per_s * given.times, given.seconds, given.connections)
+        after = run_clients(server.port, kind, per_s * UNLOADED, 15, 64)
+    print(f"  sustainable           {per_s:8,.0f}/s   (64 connections, closed loop, without load shedding)")
+    print(f"  unloaded              {percentiles(unloaded)}")
+    print(f"  half of sustainable   {percentiles(half)}   {half['refused']} refused")
+    print(f"  offered               {loaded['offered']:8,.0f}/s   for {given.seconds:g} s")
+    ratio = loaded["p99_ms"] / unloaded["p99_ms"]
+    print(f"  admitted              {loaded['per_s']:8,.0f}/s   {percentiles(loaded)} = {ratio:.1f} x unloaded")
     print(
         f"  refused {loaded['refused']:,}   failed {loaded['failed']:,}   "
         f"not sent, because no connection was free, {loaded['given_up']:,}"
@@ -191,7 +207,8 @@ def measure(kind: str, seconds: float, times: float, connections: int, **setting
     seen = after["p99_ms_by_second"]
     recovered = next((number for number, p99 in enumerate(seen) if p99 <= 2 * unloaded["p99_ms"]), None)
     told = "not within 15 s" if recovered is None else f"in second {recovered + 1}"
-    print(f"  p99 is as before      {told} after the overload, {after['refused']} refused")
+    print(f"  p99 is as before      {told} after the overload, {after['refused']} refused", flush=True)
+    return per_s, unloaded["p99_ms"]
 
 
 def main() -> None:
@@ -204,12 +221,15 @@ def main() -> None:
     if given.generate:
         print(json.dumps(uvloop.run(generate(*json.loads(given.generate)))))
         return
-    print(f"$ python bench/overload.py --seconds {given.seconds:g} --times {given.times:g}")
+    options = f"--seconds {given.seconds:g} --times {given.times:g} --connections {given.connections}"
+    print(f"$ python bench/overload.py {options}")
     print(f"embedded, SQLite, synchronous=FULL, {USERS:,} users, {os.cpu_count()} cores for server and clients")
     for kind in ("writes", "reads"):
-        for name, settings in (("with load shedding", {}), ("baseline: without it", {"target_delay_ms": "0"})):
-            print(f"\n{kind}, {name}")
-            measure(kind, given.seconds, given.times, given.connections, **settings)
+        print(f"\n{kind}, baseline: without load shedding")
+        per_s, p99_ms = measure(kind, given, None, 0)
+        for target_ms in (max(1, round(p99_ms)), LimitSettings().target_delay_ms):
+            print(f"\n{kind}, LAURELS_TARGET_DELAY_MS={target_ms}")
+            measure(kind, given, per_s, target_ms)
 
 
 if __name__ == "__main__":

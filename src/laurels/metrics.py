@@ -64,7 +64,7 @@ SHED_CALLS = Counter(
 )
 QUEUE_DELAY = Gauge(
     "laurels_queue_delay_seconds",
-    "The shortest time that reads or writes had to wait in the last tenth of a second.",
+    "The shortest time that reads or writes had to wait in the last twentieth of a second.",
     ["kind"],
     multiprocess_mode="livemax",
 )

@@ -163,7 +163,7 @@ class LimitSettings:
         "Addresses or networks of proxies, separated by commas, whose X-Forwarded-For names the client.",
     )
     target_delay_ms: int = _setting(
-        20,
+        50,
         "When reads or writes wait longer than this, in milliseconds, some calls are refused with 503; 0: never.",
         0,
         60_000,

@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 
-from laurels.service.traffic.shedder import FLOOR, Shedder
+from laurels.service.traffic.shedder import FLOOR, INTERVAL_S, Shedder
 
 TARGET_S = 0.02
 
@@ -20,9 +20,10 @@ def run(shedder: Shedder, load: dict[str, int], capacity: int, intervals: int) -
             if shedder.admits(pod):
                 admitted[pod] += 1
                 queue += 1
-        queue = max(0.0, queue - capacity)
-        delays.append(queue / capacity * 0.1)
-        shedder.adjust(delays[-1])
+        completed = min(queue, capacity)
+        queue -= completed
+        delays.append(queue / capacity * INTERVAL_S)
+        shedder.adjust(delays[-1], int(completed))
     return admitted, delays
 
 

@@ -26,8 +26,10 @@ from laurels.tasks import end_tasks
 log = structlog.get_logger()
 
 # How often the delay is measured.
-LOOK_S = 0.01
+LOOK_S = 0.005
 LOG_EVERY_S = 10.0
+# Per interval: 2 % in a second.
+GROWTH = 1.001
 # Callers that anybody can be. Only they have a limit of their address: the servers of a game share one.
 _FROM_OUTSIDE = {None, Role.CLIENT, Role.PLAYER}
 
@@ -90,6 +92,7 @@ class Traffic:
         )
         self._wrong_keys_log = LogLimit(LOG_EVERY_S)
         self._shed_log = LogLimit(LOG_EVERY_S)
+        self._shortest_write_s = 0.0
         self._measuring: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -125,21 +128,30 @@ class Traffic:
 
     async def _measure(self) -> None:
         """Measure how late the event loop is, and how long writes wait, and adjust the shedders."""
-        lowest = dict.fromkeys(Work, float("inf"))
+        late_s = float("inf")
         ends = time.monotonic() + INTERVAL_S
         while True:
             asked = time.monotonic()
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
-            late_s = max(0.0, now - asked - LOOK_S)
-            lowest[Work.READ] = min(lowest[Work.READ], late_s)
-            lowest[Work.WRITE] = min(lowest[Work.WRITE], late_s + self._batcher.waited_s())
+            late_s = min(late_s, max(0.0, now - asked - LOOK_S))
             if now >= ends:
-                ends = now + INTERVAL_S
-                for work, shedder in self._shedders.items():
-                    QUEUE_DELAY.labels(work.value).set(lowest[work])
-                    self._note_shed(work, shedder.adjust(lowest[work]), lowest[work])
-                lowest = dict.fromkeys(Work, float("inf"))
+                self._adjust(Work.READ, late_s)
+                self._adjust(Work.WRITE, late_s + self._write_delay_s(), self._batcher.take_answered())
+                ends, late_s = now + INTERVAL_S, float("inf")
+
+    def _write_delay_s(self) -> float:
+        """Return how much longer writes take than they must: a transaction on a slow disk is no overload."""
+        wait_s = self._batcher.shortest_wait_s()
+        if wait_s is None:
+            return 0.0
+        # The shortest time grows slowly, because the disk can become slower.
+        self._shortest_write_s = min(wait_s, self._shortest_write_s * GROWTH + 0.0001)
+        return wait_s - self._shortest_write_s
+
+    def _adjust(self, work: Work, delay_s: float, completed: int | None = None) -> None:
+        QUEUE_DELAY.labels(work.value).set(delay_s)
+        self._note_shed(work, self._shedders[work].adjust(delay_s, completed), delay_s)
 
     def _note_shed(self, work: Work, refused: int, delay_s: float) -> None:
         if refused:

@@ -1,19 +1,21 @@
 """Load shedding: when work waits too long, refuse some of the new calls at once, so that the others are answered soon.
 
 Every INTERVAL_S, the shedder is told how long work waited at least during that time, because a queue that was short for
-a moment is no overload. If that is more than the target, it admits fewer calls in the next interval, otherwise a few
-more, until nothing has to be refused. What it admits is divided between the pods: those that send less than their share
-are not affected.
+a moment is no overload. If that is more than the target, it admits fewer calls than were completed, and waits until
+that has had its effect; otherwise it admits a few more, until nothing has to be refused. What it admits is divided
+between the pods: those that send less than their share are not affected.
 """
 
 import math
 from collections.abc import Mapping
 
-INTERVAL_S = 0.1
+INTERVAL_S = 0.05
 # The calls per interval that are always admitted.
-FLOOR = 50
-# The change of the admitted calls from one interval to the next, at most.
-LESS, MORE = 0.5, 1.05
+FLOOR = 25
+# What is admitted in an overload, as a part of what was completed: at least and at most. And the growth per interval.
+LEAST, MOST, MORE = 0.3, 0.9, 1.03
+# The maximum time to wait for the effect of a change.
+HOLD_S = 0.5
 
 
 class Shedder:
@@ -24,6 +26,7 @@ class Shedder:
         self._refused = 0
         # The calls to admit per interval.
         self._budget = math.inf
+        self._hold_s = 0.0
         # By pod: the part of its calls to admit, if not all, and what is left of the last ones.
         self._ratio: dict[str, float] = {}
         self._credit: dict[str, float] = {}
@@ -41,14 +44,20 @@ class Shedder:
         self._refused += not is_admitted
         return is_admitted
 
-    def adjust(self, delay_s: float) -> int:
-        """End an interval in which work waited for at least `delay_s`. Return how many calls were refused in it."""
+    def adjust(self, delay_s: float, completed: int | None = None) -> int:
+        """End an interval in which work waited for at least `delay_s`. Return how many calls were refused in it.
+
+        `completed`: the calls that were answered; None if that is as many as were admitted.
+        """
         arrived, self._arrived = self._arrived, {}
         refused, self._refused = self._refused, 0
         calls = sum(arrived.values())
+        self._hold_s -= INTERVAL_S
         if delay_s > self._target_s:
-            factor = max(LESS, self._target_s / delay_s)
-            self._budget = max(FLOOR, min(self._budget, calls - refused) * factor)
+            if self._hold_s <= 0:
+                done = calls - refused if completed is None else completed
+                self._budget = max(FLOOR, done * min(MOST, max(LEAST, self._target_s / delay_s)))
+                self._hold_s = min(HOLD_S, delay_s)
         elif refused:
             self._budget = self._budget * MORE + 1
         elif not math.isinf(self._budget):

@@ -91,6 +91,9 @@ class Batcher:
         # The number of events that are not answered yet, by pod and in total.
         self._pending: Counter[str] = Counter()
         self._waiting = 0
+        # The shortest time from the arrival of a write to its answer, since somebody asked.
+        self._shortest_s: float | None = None
+        self._answered = 0
         # The number of batches that are being recorded, and the tasks that record batches or finish them.
         self._recording = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,11 +113,23 @@ class Batcher:
         if self._expiry is not None:
             self._expiry.cancel()
 
-    def waited_s(self) -> float:
-        """Return how long the oldest write in the queue has waited."""
-        if not self._queue:
-            return 0.0
-        return asyncio.get_running_loop().time() - (self._queue[0].due - self._timeout_s)
+    def shortest_wait_s(self) -> float | None:
+        """Return the shortest time that a write took since the last call; None if there was no write.
+
+        If none was answered, it is the time that the oldest one has waited so far.
+        """
+        shortest, self._shortest_s = self._shortest_s, None
+        if shortest is None and self._waiting and self._unanswered:
+            return self._wait_s(self._unanswered[0])
+        return shortest
+
+    def take_answered(self) -> int:
+        """Return the number of writes that were answered since the last call."""
+        answered, self._answered = self._answered, 0
+        return answered
+
+    def _wait_s(self, piece: _Piece) -> float:
+        return asyncio.get_running_loop().time() - (piece.due - self._timeout_s)
 
     async def write(
         self, events: Sequence[Event], *, may_spool: bool = True, wanted: RanksWanted = RanksWanted.BOTH
@@ -293,6 +308,9 @@ class Batcher:
             )
             failure.outcome_unknown = True
             answers = repeat(failure)
+        wait_s = self._wait_s(pieces[-1])
+        self._shortest_s = wait_s if self._shortest_s is None else min(self._shortest_s, wait_s)
+        self._answered += len(pieces)
         self._waiting -= len(events)
         for piece in pieces:
             self._pending[piece.events[0].board.pod_id] -= len(piece.events)
