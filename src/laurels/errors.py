@@ -13,6 +13,7 @@ LaurelsError
 ├── Conflict           the request conflicts with stored data
 │   └── Busy           the conflict is temporary: retry later
 ├── TooMany            the caller exceeds its share
+│   └── OverQuota      a quota of the pod is used up: a repetition does not help soon
 ├── Slow               the request did not arrive in time
 ├── Unavailable        Laurels can't do it now: retry later
 │   └── Stale          this server's copy of a board or period is outdated: read it again
@@ -93,6 +94,10 @@ class TooMany(LaurelsError):
     window_s = 0
 
 
+class OverQuota(TooMany):
+    retryable = False
+
+
 class Slow(LaurelsError):
     retryable = True
 
@@ -134,6 +139,7 @@ ERROR_MAPPINGS: dict[type[LaurelsError], ErrorMapping] = {
     Conflict: ErrorMapping(409, "The request conflicts with stored data", 3),
     Busy: ErrorMapping(409, "The request conflicts with stored data", 3),
     TooMany: ErrorMapping(429, "Too many requests", 5),
+    OverQuota: ErrorMapping(429, "A quota is used up", 5),
     Slow: ErrorMapping(408, "The request did not arrive in time", 5),
     Unavailable: ErrorMapping(503, "Temporarily unavailable", 5),
     Stale: ErrorMapping(503, "Temporarily unavailable", 5),
@@ -209,6 +215,9 @@ CODES: dict[str, str] = {
     "too_many_schemas": "the pod has the maximum number of schemas",
     "schema_in_use": "the schema is in use: retire it before you delete it",
     "too_many_boards": "the pod has the maximum number of boards",
+    "too_many_windows": "the boards of the pod have the maximum number of windows with resets",
+    "resets_too_often": "a window resets more often than the pod's quota allows",
+    "quota_exceeded": "the pod has used up its quota of scores per day or of users",
     "event_conflict": "the eventId was used before with a different payload; the first event stays",
     "board_not_started": "the board does not accept scores yet",
     "board_ended": "the board no longer accepts scores",

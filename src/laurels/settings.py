@@ -44,6 +44,9 @@ class ServerSettings:
     metrics_key: str | None = _setting(
         None, "Key that `GET /metrics` needs. Without it, everybody who reaches the server can read the metrics."
     )
+    audit_days: int = _setting(
+        400, "Retention of the audit log of administrative calls, in days; 0: forever.", 0, 36_500
+    )
     log_level: str = _setting("info", "Log level: debug, info, warning or error.")
 
     @property
@@ -123,9 +126,8 @@ class KafkaSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteSettings:
-    """Boards and the batches of events that are written to the ledger."""
+    """The batches of events that are written to the ledger."""
 
-    max_boards: int = _setting(10_000, "Maximum number of boards per pod.", 1, 1_000_000)
     max_batch: int = _setting(1000, "Maximum number of events per transaction.", 1, 100_000)
     max_pending: int = _setting(
         50_000, "Maximum number of events that wait to be written; one pod may use half of them.", 2, 10_000_000
@@ -171,6 +173,25 @@ class LimitSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class QuotaSettings:
+    """Quotas of a pod. A pod can have others: `PATCH /api/v1/pods/{podId}`."""
+
+    max_boards: int = _setting(10_000, "Boards per pod that are not archived; 0: any number.", 0, 1_000_000)
+    max_windows: int = _setting(
+        20_000, "Windows with resets per pod, on all its boards together; 0: any number.", 0, 10_000_000
+    )
+    min_reset_s: int = _setting(
+        60, "Shortest time between two resets of a window, in seconds; 0: any time.", 0, 31_536_000
+    )
+    max_users: int = _setting(
+        100_000_000, "Users per pod, counted once per board; 0: any number.", 0, 1_000_000_000_000
+    )
+    max_events_per_day: int = _setting(
+        1_000_000_000, "Accepted scores per pod and day (UTC); 0: any number.", 0, 1_000_000_000_000
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LiveSettings:
     """Live updates."""
 
@@ -202,6 +223,7 @@ class Settings:
     writes: WriteSettings = WriteSettings()
     jobs: JobSettings = JobSettings()
     limits: LimitSettings = LimitSettings()
+    quotas: QuotaSettings = QuotaSettings()
     live: LiveSettings = LiveSettings()
     client: ClientSettings = ClientSettings()
 

@@ -5,15 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from laurels.core.order import Order
 from laurels.core.people import ProfileChange
+from laurels.core.quotas import Quotas
 from laurels.core.scores import Rule
 from laurels.errors import Conflict, NotFound, Unavailable
 from laurels.ports import (
+    AuditEntry,
+    AuditFilter,
     BoardUpdate,
     Key,
     Ledger,
+    ModerationAction,
     Pod,
     RecordOutcome,
     Role,
@@ -202,12 +207,72 @@ def test_revocations_of_tokens_and_origins_of_pods_are_stored(tmp_path: Path, op
         with pytest.raises(NotFound):
             await ledger.revoke_tokens("nobody", "ada", 100, 0)
         with pytest.raises(NotFound):
-            await ledger.set_origins("nobody", ["*"])
-        return await ledger.set_origins("pod", ["https://a.example", "https://b.example"])
+            await ledger.change_pod("nobody", ["*"], None)
+        await ledger.change_pod("pod", None, Quotas(boards=5, users=0))
+        return await ledger.change_pod("pod", ["https://a.example", "https://b.example"], None)
 
     async def read(ledger: Ledger) -> Any:
         return await ledger.token_revocations(0), await ledger.pods()
 
     pod = with_ledger(opening, tmp_path, store)
     assert pod.allowed_origins == ("https://a.example", "https://b.example")
+    assert pod.quotas == Quotas(boards=5, users=0)
     assert with_ledger(opening, tmp_path, read) == ({("pod", "bob"): 200, ("pod", "cyd"): 300}, [pod])
+
+
+def test_usage_of_a_day_is_added_up(tmp_path: Path, opening: Opening) -> None:
+    async def work(ledger: Ledger) -> Any:
+        await new_board(ledger)
+        await ledger.create_pod(Pod("pod2", "Pod", 0))
+        assert await ledger.add_usage(7, []) == {}
+        assert await ledger.add_usage(7, [("pod2", 5), ("pod", 3)]) == {"pod": 3, "pod2": 5}
+        assert await ledger.add_usage(7, [("pod", 4)]) == {"pod": 7, "pod2": 5}
+        assert await ledger.add_usage(8, [("pod", 1)]) == {"pod": 1}
+        # Older days are forgotten.
+        assert await ledger.add_usage(7, []) == {}
+
+    with_ledger(opening, tmp_path, work)
+
+
+def test_audit_entries_are_stored_and_found(tmp_path: Path, opening: Opening) -> None:
+    def entry(at: int, **fields: Any) -> AuditEntry:
+        shared = {"pod_id": "pod", "uuid": None, "user_id": None, "key_id": "k1", "role": "server"}
+        where = {"address": "203.0.113.5", "request_id": "r1", "route": "PATCH /x", "path": "{}"}
+        return AuditEntry(0, at, **(shared | where | fields))
+
+    async def work(ledger: Ledger) -> Any:
+        await new_board(ledger)
+        given = [
+            entry(10, uuid="b1"),
+            entry(20, pod_id=None, key_id="admin", role="admin"),
+            entry(30, uuid="b1", user_id="ada"),
+            entry(40, pod_id="nosuch", user_id="ada"),
+        ]
+        stored = [replace(each, entry_id=await ledger.audit.begin(each)) for each in given]
+        stored[0] = replace(stored[0], before='{"a":1}', after='{"a":2}', status=200)
+        stored[1] = replace(stored[1], uuid="b2", status=409, error="board_exists")
+        for each in stored[:2]:
+            await ledger.audit.finish(each)
+
+        async def found(limit: int = 100, **wanted: Any) -> list[int]:
+            return [stored.index(each) for each in await ledger.audit.entries(AuditFilter(**wanted), limit)]
+
+        assert await found() == [3, 2, 1, 0]
+        assert await found(2) == [3, 2]
+        assert await found(2, before_id=stored[2].entry_id) == [1, 0]
+        assert await found(pod_id="pod") == [2, 0]
+        assert await found(uuid="b1") == [2, 0]
+        assert await found(uuid="b2") == [1]
+        assert await found(key_id="admin") == [1]
+        assert await found(since=20, until=40) == [2, 1]
+        # An erased user is not named any longer, but only in the pod of the erasure.
+        await ledger.profiles.erase("pod", "ada", "erased-1", ModerationAction("e1", "erase", "k1", 50))
+        stored[2] = replace(stored[2], user_id="erased-1")
+        assert await found(user_id="ada") == [3]
+        assert await found(user_id="erased-1") == [2]
+        assert await ledger.audit.forget(30, 1) == 1
+        assert await ledger.audit.forget(30, 10) == 1
+        assert await ledger.audit.forget(30, 10) == 0
+        assert await found() == [3, 2]
+
+    with_ledger(opening, tmp_path, work)

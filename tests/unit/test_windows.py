@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laurels.core.instants import to_datetime, to_us
-from laurels.core.windows import Day, Period, Span, Window, check_window, next_span, rest_of, span_at
+from laurels.core.windows import (
+    Day,
+    Period,
+    Span,
+    Window,
+    check_window,
+    next_span,
+    rest_of,
+    shortest_reset_s,
+    span_at,
+)
 
 MINUTE = dt.timedelta(minutes=1)
 
@@ -253,3 +263,22 @@ def test_invalid_window_is_explained_in_the_error(window: Window, words: str) ->
 @pytest.mark.parametrize("line", ["0 0 * * mon", "*/5 9-17 * * 1-5", "0 0 L * *", "0 0 29 2 *", "0 0 * * fri#2"])
 def test_recurring_cron_expressions_are_accepted(line: str) -> None:
     assert check_window(Window("x", "Asia/Seoul", cron=line)) is None
+
+
+@pytest.mark.parametrize(
+    ("window", "seconds"),
+    [
+        (Window("all"), None),
+        (Window("daily"), 86_400),
+        (Window("weekly"), 7 * 86_400),
+        (Window("monthly"), 28 * 86_400),
+        (Window("w", cron="* * * * *"), 60),
+        (Window("w", cron="*/7 * * * *"), 240),
+        (Window("w", cron="0,5 3 * * sun"), 300),
+        (Window("w", cron="0 0 1 * mon"), 86_400),
+        (Window("w", cron="0 0 1 1 *"), 365 * 86_400),
+        (Window("w", cron="0 0 29 2 *"), (4 * 365 + 1) * 86_400),
+    ],
+)
+def test_shortest_time_between_resets(window: Window, seconds: int | None) -> None:
+    assert shortest_reset_s(window) == seconds

@@ -9,6 +9,7 @@ period, and days are 23, 24 or 25 hours long.
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -27,6 +28,8 @@ _SECOND = timedelta(seconds=1)
 _HOURS = [timedelta(hours=hours) for hours in range(1, 26)]
 # Cron expressions that never match (February 30) are rejected; those that match every leap year are accepted.
 _LOOK_AHEAD = timedelta(days=366 * 9)
+# The number of resets in which the shortest time between two is looked for: years of daily ones.
+_COMPARED_RESETS = 2000
 
 
 class Day(StrEnum):
@@ -145,6 +148,23 @@ def check_window(window: Window) -> str | None:
     if first is None or first - now > _LOOK_AHEAD:
         return f"{window.cron!r} never matches a date"
     return None
+
+
+def shortest_reset_s(window: Window) -> int | None:
+    """Return the shortest time between two resets of a window, in seconds of a wall clock; None without resets."""
+    return None if window.line is None else _shortest_reset_s(window.line)
+
+
+@lru_cache(maxsize=4096)
+def _shortest_reset_s(line: str) -> int:
+    now = datetime(2024, 1, 1)  # noqa: DTZ001 - a wall clock
+    resets = CronSim(line, now)
+    last, shortest = next(resets), _LOOK_AHEAD
+    for following in islice(resets, _COMPARED_RESETS):
+        shortest, last = min(shortest, following - last), following
+        if shortest <= _MINUTE or following - now > _LOOK_AHEAD:
+            break
+    return int(shortest.total_seconds())
 
 
 def span_at(window: Window, at: int) -> Span:

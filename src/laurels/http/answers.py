@@ -350,11 +350,43 @@ class BoardsAnswer(Answer):
     next_cursor: str | None
 
 
+class QuotasAnswer(Answer):
+    """Limits of a pod. null: as in the server's settings. 0: any number."""
+
+    boards: int | None
+    windows: int | None
+    min_reset_seconds: int | None
+    users: int | None
+    events_per_day: int | None
+
+
+class Used(Answer):
+    used: int
+    limit: Annotated[int | None, Meta(description="null: any number.")]
+
+
+class Shortest(Answer):
+    used: Annotated[int | None, Meta(description="The shortest time between two resets. null: there are no resets.")]
+    limit: Annotated[int | None, Meta(description="null: any time.")]
+
+
+class UsageAnswer(Answer):
+    """How much of its quotas a pod uses."""
+
+    pod_id: str
+    boards: Annotated[Used, Meta(description="Boards that are not archived.")]
+    windows: Annotated[Used, Meta(description="Windows with resets, on these boards.")]
+    users: Annotated[Used, Meta(description="Users, counted once per board.")]
+    events_today: Annotated[Used, Meta(description="Scores accepted since midnight (UTC).")]
+    shortest_reset_seconds: Shortest
+
+
 class PodAnswer(Answer):
     pod_id: str
     name: str
     created_at: Instant
     allowed_origins: list[str]
+    quotas: QuotasAnswer
 
 
 class PodsAnswer(Answer):

@@ -91,7 +91,7 @@ class Application:
             raise refused
 
     def _note(self, scope: Scope, began: float, status: int, size: int) -> None:
-        route = self._routes.get(scope.get("route"), NO_ROUTE)  # type: ignore[arg-type]
+        route = self.route_of(scope.get("route"))
         call = scope.get("state", {}).get("call")
         # None if the key was not valid, or not needed.
         caller = None if call is None else call.__dict__.get("caller")
@@ -106,6 +106,10 @@ class Application:
             key_id="" if caller is None else caller.key_id,
             headers=scope["headers"],
         )
+
+    def route_of(self, answerer: Answerer | None) -> str:
+        """Return the method and the path of an answerer, as in the route table."""
+        return NO_ROUTE if answerer is None else self._routes.get(answerer, NO_ROUTE)
 
     async def _open_live(self, scope: Scope) -> Live:
         began = time.perf_counter()

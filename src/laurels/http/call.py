@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import math
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
@@ -96,12 +96,19 @@ class Call(Generic[Q, B]):
         self.is_public = False
         self.degraded = False
         self.shown_period: Period | None = None
+        # What the audit log shows of a change: an answer, or a dict with its fields.
+        self.changed_from: Any = None
+        self.changed_to: Any = None
 
     def show(self, shown: ReadResult[T]) -> T:
         """Return the value that was read, and note its period and whether to send the `Laurels-Degraded` header."""
         self.degraded = self.degraded or shown.degraded
         self.shown_period = shown.period
         return shown.value
+
+    def note_change(self, before: Any, after: Any) -> None:
+        """Note for the audit log what the call changed. None: there is no state before, or after, the call."""
+        self.changed_from, self.changed_to = before, after
 
     @property
     def shown_ranking(self) -> dict[str, str]:
@@ -146,6 +153,25 @@ class Call(Generic[Q, B]):
         assert self._scope is not None, "the hot lane has its own"
         sight: Sight = self._scope["app"].sight
         return sight
+
+    @property
+    def route(self) -> str:
+        """Return the method and the path of the call, as in the route table."""
+        assert self._scope is not None, "the hot lane knows the route"
+        route: str = self._scope["app"].route_of(self._scope["route"])
+        return route
+
+    @property
+    def path_parts(self) -> Mapping[str, str]:
+        return self._path_parts
+
+    @property
+    def headers(self) -> Headers:
+        return self._headers
+
+    @property
+    def body_or_none(self) -> B | None:
+        return getattr(self, "body", None)
 
     @property
     def pod_id(self) -> str | None:
@@ -251,6 +277,11 @@ class Text:
         self.media_type = media_type
 
 
+def status_of(answer: Any, status: int) -> int:
+    """Return the status of an answer. `status`: that of a plain one."""
+    return answer.status if isinstance(answer, Answered) else status
+
+
 # Called once with the answer of a call, or with the error to respond with.
 Finish = Callable[[Any], None]
 
@@ -289,6 +320,8 @@ class Traits(NamedTuple):
     scope: Scope | None = Scope.READ
     # The call may be refused when the server is overloaded.
     sheds: bool = True
+    # The call is stored in the audit log.
+    audited: bool = False
     # The call is about the data of the user in its path.
     personal: bool = False
     # The response is a WebSocket.

@@ -36,6 +36,31 @@ class JobsAnswer(Answer):
     jobs: list[JobAnswer]
 
 
+class AuditedCall(Answer):
+    """An administrative call."""
+
+    entry_id: str
+    at: Instant
+    route: Annotated[str, Meta(description="The method and the path of the call, as in the list of all calls.")]
+    pod_id: str | None
+    uuid: str | None = field(name="UUID")
+    user_id: str | None
+    path: Annotated[dict[str, str], Meta(description="The other names in the path, such as `keyId`.")]
+    key_id: str
+    role: str
+    address: Annotated[str | None, Meta(description="The address of the client. null: a local socket.")]
+    request_id: str
+    before: Annotated[dict[str, Any] | None, Meta(description="The changed fields before the call.")]
+    after: Annotated[dict[str, Any] | None, Meta(description="The changed fields after the call, or its result.")]
+    status: Annotated[int | None, Meta(description="null: the server stopped during the call.")]
+    error: str | None
+
+
+class AuditAnswer(Answer):
+    entries: list[AuditedCall]
+    next_cursor: str | None
+
+
 class SpooledEvent(Answer):
     """An event that could not be replayed, and the reason. Fields that are no longer known are null."""
 

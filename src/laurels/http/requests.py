@@ -91,15 +91,32 @@ class PodRequest(Body):
     name: Name
 
 
+Quota = Annotated[int, Meta(ge=0, le=limits.OFFSET)]
+
+
+class QuotasBody(Body):
+    """Limits of a pod. null: as in the server's settings. 0: any number."""
+
+    boards: Annotated[Quota | None, Meta(description="Boards that are not archived.")] = None
+    windows: Annotated[Quota | None, Meta(description="Windows with resets, on all boards together.")] = None
+    min_reset_seconds: Annotated[Quota | None, Meta(description="The shortest time between two resets.")] = None
+    users: Annotated[Quota | None, Meta(description="Users, counted once per board.")] = None
+    events_per_day: Annotated[Quota | None, Meta(description="Accepted scores per day (UTC).")] = None
+
+
 class PodChange(Body):
-    allowed_origins: Annotated[
-        list[Origin],
-        Meta(
-            max_length=limits.ORIGINS,
-            description="The web origins whose pages may call the API about this pod, such as "
-            "`https://game.example`; `*` for all.",
-        ),
-    ]
+    allowed_origins: (
+        Annotated[
+            list[Origin],
+            Meta(
+                max_length=limits.ORIGINS,
+                description="The web origins whose pages may call the API about this pod, such as "
+                "`https://game.example`; `*` for all.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    quotas: QuotasBody | UnsetType = UNSET
 
 
 class KeyTerms(Body):
@@ -457,6 +474,15 @@ class UserQuery(PageQuery):
     uuid: Annotated[BoardUuid | None, Meta(description="Only this board. Default: all boards of the pod.")] = field(
         default=None, name="UUID"
     )
+
+
+class AuditQuery(PageQuery):
+    pod_id: PodId | None = None
+    uuid: BoardUuid | None = field(default=None, name="UUID")
+    user_id: UserId | None = None
+    key_id: Annotated[str, Meta(max_length=100)] | None = None
+    since: Moment | None = None
+    until: Moment | None = None
 
 
 class BoardsQuery(PageQuery):

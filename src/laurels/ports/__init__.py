@@ -5,6 +5,7 @@ has happened then, unless the error has `outcome_unknown` set: then a write may 
 in microseconds since 1970 (UTC).
 """
 
+from laurels.ports.audit import AuditEntry, AuditFilter, AuditStore
 from laurels.ports.buckets import SharedBuckets, Spending
 from laurels.ports.clock import Clock
 from laurels.ports.feed import Feed
@@ -61,6 +62,9 @@ __all__ = [
     "ActionStep",
     "Applied",
     "AsOf",
+    "AuditEntry",
+    "AuditFilter",
+    "AuditStore",
     "BoardUpdate",
     "Broker",
     "Clock",

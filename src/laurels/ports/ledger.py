@@ -8,12 +8,14 @@ from msgspec import Struct
 
 from laurels.core.board import Board
 from laurels.core.people import Hidden
+from laurels.core.quotas import Quotas
 from laurels.core.scores import Standing
 from laurels.core.windows import Period, Span
 from laurels.ports.index import Ranks
 from laurels.ports.position import AsOf, Position
 
 if TYPE_CHECKING:
+    from laurels.ports.audit import AuditStore
     from laurels.ports.jobs import JobStore
     from laurels.ports.outbox import Outbox
     from laurels.ports.periods import PeriodStore
@@ -136,6 +138,7 @@ class Pod(Struct, frozen=True):
     created_at: int
     # The web origins whose pages may call the API about this pod; "*" for all.
     allowed_origins: tuple[str, ...] = ()
+    quotas: Quotas = Quotas()
 
 
 class Role(StrEnum):
@@ -244,6 +247,10 @@ class Ledger(Protocol):
     @property
     def streams(self) -> "StreamStore":
         """Return the store of event schemas, replays of dead letters, and publishing cursors."""
+
+    @property
+    def audit(self) -> "AuditStore":
+        """Return the audit log."""
 
     @property
     def ranks(self) -> Ranks | None:
@@ -393,8 +400,17 @@ class Ledger(Protocol):
     async def mark_used(self, used: Sequence[tuple[str, int]]) -> None:
         """Store when keys were last used, each by its id. A stored time never moves back."""
 
-    async def set_origins(self, pod_id: str, origins: Sequence[str]) -> Pod:
-        """Set the allowed origins of a pod and return it. Raises `NotFound` if the pod does not exist."""
+    async def change_pod(self, pod_id: str, origins: Sequence[str] | None, quotas: Quotas | None) -> Pod:
+        """Set the allowed origins and the quotas of a pod, and return it. None: unchanged.
+
+        Raises `NotFound` if the pod does not exist.
+        """
+
+    async def add_usage(self, day: int, events: Sequence[tuple[str, int]]) -> dict[str, int]:
+        """Add to the numbers of events that pods had on a day, and return the sums of all pods.
+
+        Forgets older days. Not idempotent.
+        """
 
     async def revoke_tokens(self, pod_id: str, user_id: str, at: int, forget_before: int) -> None:
         """Refuse the player tokens of a user that were issued before `at`.

@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 import structlog
 
 from laurels.core.board import DEFAULT_POD, Board
+from laurels.core.quotas import Quotas
 from laurels.errors import LaurelsError, TooMany, Unavailable
 from laurels.ports import Broker, Clock, Feed, Index, IndexHealth, Ledger, Sender, SharedBuckets, SigningKeys, Spool
+from laurels.service.audit.audit_log import AuditLog
 from laurels.service.boards.access import Access
 from laurels.service.boards.boards import Boards
 from laurels.service.boards.oauth import OAuth
@@ -37,11 +39,12 @@ from laurels.service.read.reads import Reads
 from laurels.service.seasons.freezer import Freezer
 from laurels.service.seasons.seasons import Seasons
 from laurels.service.traffic import Rates, Traffic
+from laurels.service.traffic.usage import Usage
 from laurels.service.write.batcher import Batcher
 from laurels.service.write.recorder import Recorder
 from laurels.service.write.spooler import Spooler
 from laurels.service.write.submissions import Submissions
-from laurels.settings import Settings
+from laurels.settings import QuotaSettings, Settings
 
 log = structlog.get_logger()
 
@@ -81,16 +84,18 @@ class Laurels:
         repair_s = settings.storage.repair_interval_ms / 1000
         self.repairer = IndexRepairer(ledger, index, repair_s if shared else None)
         self.updater = IndexUpdater(ledger, index, self.repairer)
+        self.audit_log = AuditLog(ledger, clock, settings.server.audit_days)
         self.registry = Registry(ledger, feed, shared=shared)
         oauth = None if signing_keys is None else OAuth(settings.oauth, signing_keys, clock)
-        self.access = Access(ledger, self.registry, clock, admin_key, oauth)
-        self.boards = Boards(ledger, self.updater, self.registry, clock, settings.writes)
+        self.access = Access(ledger, self.registry, clock, admin_key, oauth, _default_quotas(settings.quotas))
+        self.boards = Boards(ledger, self.updater, self.registry, clock, self.access.quotas_of)
+        self.usage = Usage(ledger, index, self.access, self.boards, clock)
         recorder = Recorder(ledger, self.boards)
         self.spooler = None if spool is None else Spooler(spool, recorder, self.updater, self.boards.by_id, clock)
-        self.batcher = Batcher(recorder, self.updater, self.spooler, settings.writes)
+        self.batcher = Batcher(recorder, self.updater, self.spooler, settings.writes, self.usage.note)
         self.rates = Rates(buckets)
         self.traffic = Traffic(settings.limits, self.rates, self.batcher)
-        self.submissions = Submissions(ledger, self.updater, self.batcher, clock)
+        self.submissions = Submissions(ledger, self.updater, self.batcher, self.usage, clock)
         self.freezer = Freezer(ledger, index, self.boards, clock)
         self.seasons = Seasons(ledger, self.boards, self.freezer, clock)
         self.profiles = Profiles(ledger, self.updater, feed, clock)
@@ -119,6 +124,7 @@ class Laurels:
             self.boards,
             self.webhooks,
             retention,
+            self.audit_log,
             self.moderation,
             self.erasures,
             self.publisher,
@@ -139,6 +145,7 @@ class Laurels:
         await self.access.create_pod(DEFAULT_POD, "Default")
         await self.boards.open()
         await self.schemas.reload()
+        await self.usage.open()
         ledger_id = await self.ledger.identity()
         if self.spooler is not None:
             await self.spooler.open(ledger_id)
@@ -153,6 +160,7 @@ class Laurels:
         self.profiles.start()
         self.batcher.start()
         self.traffic.start()
+        self.usage.start()
         if self.spooler is not None:
             self.spooler.start()
         self.ledger_id = ledger_id
@@ -183,6 +191,7 @@ class Laurels:
         await self.updater.buffers.close()
         if self.spooler is not None:
             await self.spooler.close()
+        await self.usage.close()
         await self.access.close()
         await self.traffic.close()
         await self.rates.close()
@@ -262,6 +271,16 @@ class Laurels:
         async with self._inspecting:
             self.updater.require_ready()
             yield
+
+
+def _default_quotas(settings: QuotaSettings) -> Quotas:
+    return Quotas(
+        boards=settings.max_boards,
+        windows=settings.max_windows,
+        min_reset_seconds=settings.min_reset_s,
+        users=settings.max_users,
+        events_per_day=settings.max_events_per_day,
+    )
 
 
 async def _state_of(part: Ledger | Index | Broker) -> str:

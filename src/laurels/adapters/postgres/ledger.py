@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import asyncpg
 
 from laurels.adapters.postgres import registry, schema, scores
+from laurels.adapters.postgres.audit import PostgresAuditStore
 from laurels.adapters.postgres.history import PostgresHistory, Snapshot
 from laurels.adapters.postgres.jobs import PostgresJobStore
 from laurels.adapters.postgres.outbox import PostgresOutbox
@@ -19,6 +20,7 @@ from laurels.adapters.postgres.streams import PostgresStreamStore
 from laurels.adapters.postgres.take_over import need_empty, take_over
 from laurels.adapters.sql.mapping import RowBatch, read_pod
 from laurels.core.board import Board
+from laurels.core.quotas import Quotas
 from laurels.core.windows import Span
 from laurels.errors import Stale
 from laurels.ports import (
@@ -54,6 +56,7 @@ class PostgresLedger:
         self.jobs = PostgresJobStore(self.pool)
         self.outbox = PostgresOutbox(self.pool)
         self.streams = PostgresStreamStore(self.pool)
+        self.audit = PostgresAuditStore(self.pool)
 
     async def open(self) -> list[str]:
         await self.pool.open()
@@ -218,8 +221,11 @@ class PostgresLedger:
     async def mark_used(self, used: Sequence[tuple[str, int]]) -> None:
         await self.pool.write(lambda c: registry.mark_used(c, used), repeat=True)
 
-    async def set_origins(self, pod_id: str, origins: Sequence[str]) -> Pod:
-        return await self.pool.write(lambda c: registry.set_origins(c, pod_id, origins), repeat=True)
+    async def change_pod(self, pod_id: str, origins: Sequence[str] | None, quotas: Quotas | None) -> Pod:
+        return await self.pool.write(lambda c: registry.change_pod(c, pod_id, origins, quotas), repeat=True)
+
+    async def add_usage(self, day: int, events: Sequence[tuple[str, int]]) -> dict[str, int]:
+        return await self.pool.write(lambda c: registry.add_usage(c, day, events), repeat=False)
 
     async def revoke_tokens(self, pod_id: str, user_id: str, at: int, forget_before: int) -> None:
         await self.pool.write(lambda c: registry.revoke_tokens(c, pod_id, user_id, at, forget_before), repeat=True)

@@ -240,6 +240,8 @@ async def _erase(
     await connection.execute(SQL["lock_boards"], pod_id, 0)
     if await connection.fetchval(SQL["is_busy"], pod_id):
         return None
+    # Also if the user was erased before, because this call is in the audit log, too.
+    await connection.execute(SQL["erase_audit"], pod_id, user_id, stand_in)
     act_id = await scores.insert_action(connection, pod_id, 0, stand_in, act)
     if act_id is None:
         return read_rows(await connection.fetch(SQL["open_rows"], pod_id, 0, user_id))

@@ -12,6 +12,7 @@ from laurels.adapters.sql.mapping import (
     events_ahead,
     insert_values,
     key_values,
+    pod_values,
     read_board,
     read_key,
     read_period,
@@ -20,6 +21,7 @@ from laurels.adapters.sql.mapping import (
     with_periods,
 )
 from laurels.core.board import Board
+from laurels.core.quotas import Quotas
 from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
 from laurels.ports import BoardUpdate, Key, Pod
@@ -69,13 +71,21 @@ async def mark_used(connection: Connection, used: Sequence[tuple[str, int]]) -> 
     await connection.executemany(SQL["key_used"], [(at, key_id) for key_id, at in sorted(used)])
 
 
-async def set_origins(connection: Connection, pod_id: str, origins: Sequence[str]) -> Pod:
+async def change_pod(connection: Connection, pod_id: str, origins: Sequence[str] | None, quotas: Quotas | None) -> Pod:
     await need_pod(connection, pod_id)
-    await connection.execute(SQL["set_origins"], " ".join(origins), pod_id)
+    await connection.execute(SQL["change_pod"], *pod_values(pod_id, origins, quotas))
     await connection.execute(SQL["registry_changed"])
     found = await connection.fetchrow(SQL["find_pod"], pod_id)
     assert found is not None, "the pod exists"
     return read_pod(found)
+
+
+async def add_usage(connection: Connection, day: int, events: Sequence[tuple[str, int]]) -> dict[str, int]:
+    await connection.execute(SQL["forget_usage"], day)
+    # In one order on all servers, so that two of them can't wait for each other.
+    await connection.executemany(SQL["add_usage"], [(pod_id, day, count) for pod_id, count in sorted(events)])
+    found = await connection.fetch(SQL["usage_of_day"], day)
+    return {columns["pod_id"]: columns["events"] for columns in found}
 
 
 async def revoke_tokens(connection: Connection, pod_id: str, user_id: str, at: int, forget_before: int) -> None:

@@ -11,12 +11,13 @@ from laurels.core.board import Board, PublicField
 from laurels.core.limits import CIRCLES
 from laurels.core.order import Order, Ties
 from laurels.core.people import Hidden, Profile, ProfileChange, SegmentKind, hidden_on, segments_of
+from laurels.core.quotas import Quotas
 from laurels.core.rewards import Reward
 from laurels.core.schemas import Schema, SchemaState, SchemaTerms
 from laurels.core.scores import Rule, Standing, fold
 from laurels.core.windows import Period, PeriodState, Window
 from laurels.errors import Busy, Conflict, NotFound, Stale
-from laurels.ports import Cursors, Event, Key, Pod, RecordOutcome, Refolded, Role, Row, Scope
+from laurels.ports import AuditEntry, Cursors, Event, Key, Pod, RecordOutcome, Refolded, Role, Row, Scope
 
 # The fact that stores how far events have been published.
 PUBLISHED = "published_events"
@@ -25,6 +26,7 @@ PUBLISHED = "published_events"
 TABLES = (
     "pods", "keys", "boards", "periods", "actions", "events", "scores", "bases", "finals", "grants", "webhooks",
     "outbox", "profiles", "hides", "erased", "schemas", "replays", "counters", "facts", "token_revocations",
+    "audit", "usage",
 )  # fmt: skip
 
 
@@ -92,8 +94,29 @@ def read_key(columns: Iterable[Any]) -> Key:
 
 
 def read_pod(columns: Iterable[Any]) -> Pod:
-    pod_id, name, created_at, origins = columns
-    return Pod(pod_id, name, created_at, tuple(origins.split()))
+    pod_id, name, created_at, origins, quotas = columns
+    return Pod(pod_id, name, created_at, tuple(origins.split()), msgspec.json.decode(quotas, type=Quotas))
+
+
+def pod_values(pod_id: str, origins: Sequence[str] | None, quotas: Quotas | None) -> tuple[Any, ...]:
+    """Return the parameters of the statement `change_pod`."""
+    return (None if origins is None else " ".join(origins), None if quotas is None else _json(quotas), pod_id)
+
+
+def audit_values(entry: AuditEntry) -> tuple[Any, ...]:
+    """Return the columns of a new entry of the audit log, in the order of the statement `begin_audit`."""
+    return (
+        entry.at,
+        entry.pod_id,
+        entry.uuid,
+        entry.user_id,
+        entry.key_id,
+        entry.role,
+        entry.address,
+        entry.request_id,
+        entry.route,
+        entry.path,
+    )
 
 
 def format_cursors(cursors: Cursors) -> str:

@@ -11,6 +11,7 @@ from laurels.adapters.file_lock import FileLock
 from laurels.adapters.sql.files import Migration, load_migrations
 from laurels.adapters.sql.mapping import RowBatch
 from laurels.adapters.sqlite import contents, registry, scores
+from laurels.adapters.sqlite.audit import SqliteAuditStore
 from laurels.adapters.sqlite.jobs import SqliteJobStore
 from laurels.adapters.sqlite.outbox import SqliteOutbox
 from laurels.adapters.sqlite.periods import SqlitePeriodStore
@@ -19,6 +20,7 @@ from laurels.adapters.sqlite.record import record
 from laurels.adapters.sqlite.streams import SqliteStreamStore
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board
+from laurels.core.quotas import Quotas
 from laurels.core.windows import Span
 from laurels.errors import Unavailable
 from laurels.ports import (
@@ -58,6 +60,7 @@ class SqliteLedger:
         self.jobs = SqliteJobStore(self.threads)
         self.outbox = SqliteOutbox(self.threads)
         self.streams = SqliteStreamStore(self.threads)
+        self.audit = SqliteAuditStore(self.threads)
         self._as_of = AsOf()
 
     async def open(self) -> list[str]:
@@ -219,8 +222,11 @@ class SqliteLedger:
     async def mark_used(self, used: Sequence[tuple[str, int]]) -> None:
         await self.threads.write(lambda c: registry.mark_used(c, used))
 
-    async def set_origins(self, pod_id: str, origins: Sequence[str]) -> Pod:
-        return await self.threads.write(lambda c: registry.set_origins(c, pod_id, origins))
+    async def change_pod(self, pod_id: str, origins: Sequence[str] | None, quotas: Quotas | None) -> Pod:
+        return await self.threads.write(lambda c: registry.change_pod(c, pod_id, origins, quotas))
+
+    async def add_usage(self, day: int, events: Sequence[tuple[str, int]]) -> dict[str, int]:
+        return await self.threads.write(lambda c: registry.add_usage(c, day, events))
 
     async def revoke_tokens(self, pod_id: str, user_id: str, at: int, forget_before: int) -> None:
         await self.threads.write(lambda c: registry.revoke_tokens(c, pod_id, user_id, at, forget_before))

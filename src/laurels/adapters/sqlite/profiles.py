@@ -231,6 +231,8 @@ def _erase(
 ) -> list[Row] | None:
     if connection.execute(SQL["is_busy"], (pod_id,)).fetchone()[0]:
         return None
+    # Also if the user was erased before, because this call is in the audit log, too.
+    connection.execute(SQL["erase_audit"], (pod_id, user_id, stand_in))
     act_id = scores.insert_action(connection, pod_id, 0, stand_in, act)
     if act_id is None:
         return [row for _, row in _open_rows(connection, pod_id, 0, user_id)]

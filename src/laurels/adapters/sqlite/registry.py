@@ -11,6 +11,7 @@ from laurels.adapters.sql.mapping import (
     events_ahead,
     insert_values,
     key_values,
+    pod_values,
     read_board,
     read_key,
     read_period,
@@ -20,6 +21,7 @@ from laurels.adapters.sql.mapping import (
 )
 from laurels.adapters.sqlite.sql import SQL
 from laurels.core.board import Board
+from laurels.core.quotas import Quotas
 from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
 from laurels.ports import AsOf, BoardUpdate, FreeInstant, Key, Pod
@@ -51,11 +53,19 @@ def pods(connection: sqlite3.Connection) -> list[Pod]:
     return [read_pod(columns) for columns in connection.execute(SQL["pods"])]
 
 
-def set_origins(connection: sqlite3.Connection, pod_id: str, origins: Sequence[str]) -> Pod:
+def change_pod(
+    connection: sqlite3.Connection, pod_id: str, origins: Sequence[str] | None, quotas: Quotas | None
+) -> Pod:
     need_pod(connection, pod_id)
-    connection.execute(SQL["set_origins"], (" ".join(origins), pod_id))
+    connection.execute(SQL["change_pod"], pod_values(pod_id, origins, quotas))
     connection.execute(SQL["registry_changed"])
     return read_pod(connection.execute(SQL["find_pod"], (pod_id,)).fetchone())
+
+
+def add_usage(connection: sqlite3.Connection, day: int, events: Sequence[tuple[str, int]]) -> dict[str, int]:
+    connection.execute(SQL["forget_usage"], (day,))
+    connection.executemany(SQL["add_usage"], [(pod_id, day, count) for pod_id, count in events])
+    return dict(connection.execute(SQL["usage_of_day"], (day,)))
 
 
 def create_key(connection: sqlite3.Connection, key: Key) -> None:

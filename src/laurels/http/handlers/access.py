@@ -3,7 +3,11 @@
 from datetime import datetime
 from typing import Any
 
+import msgspec
+from msgspec import UNSET
+
 from laurels.core.instants import to_datetime
+from laurels.core.quotas import Quotas
 from laurels.errors import Invalid
 from laurels.http.answers import (
     KeyAnswer,
@@ -12,8 +16,12 @@ from laurels.http.answers import (
     NewWebhookAnswer,
     PodAnswer,
     PodsAnswer,
+    QuotasAnswer,
     RevokedAnswer,
+    Shortest,
     TokenAnswer,
+    UsageAnswer,
+    Used,
     WebhookAnswer,
 )
 from laurels.http.board_parts import read_instant, show_moment
@@ -39,7 +47,9 @@ async def post_pod(call: Call[NoQuery, PodRequest]) -> PodAnswer:
     A pod is a tenant: a game or a team with its own boards and keys, invisible to all other pods. Repeating the call
     with the same name returns the existing pod.
     """
-    return _pod(await call.laurels.access.create_pod(call.body.pod_id, call.body.name))
+    created = _pod(await call.laurels.access.create_pod(call.body.pod_id, call.body.name))
+    call.note_change(None, created)
+    return created
 
 
 async def get_pods(call: Call[NoQuery, None]) -> PodsAnswer:
@@ -48,12 +58,36 @@ async def get_pods(call: Call[NoQuery, None]) -> PodsAnswer:
 
 
 async def patch_pod(call: Call[NoQuery, PodChange]) -> PodAnswer:
-    """Set the web origins whose pages may call the API.
+    """Change a pod: its web origins and its quotas.
 
-    Browsers then let pages from these origins read ranks, subscribe to live updates and submit scores of this pod, with
-    a client key or a player token. The list replaces the previous one. Pages from other origins get no access.
+    Browsers let pages from `allowedOrigins` read ranks, subscribe to live updates and submit scores of this pod, with a
+    client key or a player token. Pages from other origins get no access. `quotas` are the limits of this pod that
+    differ from those in the server's settings; 0 means any number. Each list and object replaces the previous one.
     """
-    return _pod(await call.laurels.access.set_origins(call.path("podId"), call.body.allowed_origins))
+    access, body, pod_id = call.laurels.access, call.body, call.path("podId")
+    before = await access.pod(pod_id)
+    quotas = None if body.quotas is UNSET else Quotas(**msgspec.structs.asdict(body.quotas))
+    origins = None if body.allowed_origins is UNSET else body.allowed_origins
+    changed = _pod(await access.change_pod(pod_id, origins, quotas))
+    call.note_change(None if before is None else _pod(before), changed)
+    return changed
+
+
+async def get_usage(call: Call[NoQuery, None]) -> UsageAnswer:
+    """Return how much of its quotas a pod uses.
+
+    The numbers of users and events are up to a few seconds old.
+    """
+    pod_id = await call.laurels.access.pod_of(call.caller, call.path("podId"))
+    usage, limits = await call.laurels.usage.of(pod_id), call.laurels.access.quotas_of(pod_id)
+    return UsageAnswer(
+        pod_id=pod_id,
+        boards=Used(used=usage.boards or 0, limit=limits.boards or None),
+        windows=Used(used=usage.windows or 0, limit=limits.windows or None),
+        users=Used(used=usage.users or 0, limit=limits.users or None),
+        events_today=Used(used=usage.events_per_day or 0, limit=limits.events_per_day or None),
+        shortest_reset_seconds=Shortest(used=usage.min_reset_seconds, limit=limits.min_reset_seconds or None),
+    )
 
 
 async def post_key(call: Call[NoQuery, KeyRequest]) -> NewKeyAnswer:
@@ -67,11 +101,12 @@ async def post_key(call: Call[NoQuery, KeyRequest]) -> NewKeyAnswer:
     if body.key_id is not None and body.digest is not None:
         scopes = None if body.scopes is None else tuple(body.scopes)
         imported = Key(body.key_id, pod_id, role, body.label, bytes.fromhex(body.digest), 0, expires_at, scopes)
-        return _new_key(await access.adopt_key(imported), None)
+        return _new_key(call, await access.adopt_key(imported), None)
     if body.key_id is not None or body.digest is not None:
         missing = "digest" if body.digest is None else "keyId"
         raise Invalid("missing_field", "Send keyId and digest together.", field=missing, rule="required")
     return _new_key(
+        call,
         *await access.create_key(
             pod_id,
             role,
@@ -79,7 +114,7 @@ async def post_key(call: Call[NoQuery, KeyRequest]) -> NewKeyAnswer:
             expires_at=expires_at,
             scopes=body.scopes,
             idempotency_key=call.idempotency_key,
-        )
+        ),
     )
 
 
@@ -96,8 +131,7 @@ async def delete_key(call: Call[NoQuery, None]) -> KeysAnswer:
 
     The key stops working at once, and so do the player tokens that it issued.
     """
-    await call.laurels.access.revoke_key(call.path("podId"), call.path("keyId"))
-    return await _keys(call, call.path("podId"))
+    return await _revoke(call, call.path("podId"))
 
 
 async def post_rotation(call: Call[NoQuery, RotateRequest]) -> NewKeyAnswer:
@@ -116,13 +150,14 @@ async def post_admin_key(call: Call[NoQuery, AdminKeyRequest]) -> NewKeyAnswer:
     besides them.
     """
     return _new_key(
+        call,
         *await call.laurels.access.create_key(
             None,
             Role.ADMIN,
             call.body.label,
             expires_at=_instant(call.body.expires_at),
             idempotency_key=call.idempotency_key,
-        )
+        ),
     )
 
 
@@ -133,8 +168,7 @@ async def get_admin_keys(call: Call[NoQuery, None]) -> KeysAnswer:
 
 async def delete_admin_key(call: Call[NoQuery, None]) -> KeysAnswer:
     """Revoke an admin key and return the remaining ones."""
-    await call.laurels.access.revoke_key(None, call.path("keyId"))
-    return await _keys(call, None)
+    return await _revoke(call, None)
 
 
 async def post_admin_rotation(call: Call[NoQuery, RotateRequest]) -> NewKeyAnswer:
@@ -169,6 +203,7 @@ async def delete_tokens(call: Call[NoQuery, None]) -> RevokedAnswer:
     """
     pod_id = call.caller.require_pod(call.path("podId"))
     at = await call.laurels.access.revoke_tokens(pod_id, call.user_id)
+    call.note_change(None, {"revokedAt": to_datetime(at)})
     return RevokedAnswer(user_id=call.user_id, revoked_at=to_datetime(at))
 
 
@@ -179,7 +214,9 @@ async def put_webhook(call: Call[NoQuery, WebhookRequest]) -> NewWebhookAnswer:
     standardwebhooks.com. It retries each message until the receiver answers with 2xx. A new URL gets a new secret; the
     same URL keeps its secret.
     """
+    before = await call.laurels.webhooks.find(call.path("podId"))
     webhook, is_new = await call.laurels.webhooks.put(call.path("podId"), call.body.url)
+    call.note_change(None if before is None else _webhook(before), _webhook(webhook))
     return NewWebhookAnswer(
         pod_id=webhook.pod_id,
         url=webhook.url,
@@ -195,6 +232,7 @@ async def post_webhook_rotation(call: Call[NoQuery, RotateRequest]) -> NewWebhoo
     receiver can switch without refusing any.
     """
     webhook = await call.laurels.webhooks.rotate(call.path("podId"), call.body.overlap_seconds)
+    call.note_change(None, {"overlapSeconds": call.body.overlap_seconds})
     return NewWebhookAnswer(
         pod_id=webhook.pod_id, url=webhook.url, created_at=to_datetime(webhook.created_at), secret=webhook.secret
     )
@@ -212,6 +250,7 @@ async def delete_webhook(call: Call[NoQuery, None]) -> WebhookAnswer:
     """
     webhook = await call.laurels.webhooks.get(call.path("podId"))
     await call.laurels.webhooks.delete(call.path("podId"))
+    call.note_change(_webhook(webhook), None)
     return _webhook(webhook)
 
 
@@ -228,10 +267,19 @@ async def _keys(call: Call[Any, None], pod_id: str | None, *, digests: bool = Fa
 
 async def _rotate(call: Call[NoQuery, RotateRequest], pod_id: str | None) -> NewKeyAnswer:
     overlap_s = call.body.overlap_seconds
-    return _new_key(*await call.laurels.access.rotate_key(pod_id, call.path("keyId"), overlap_s, call.idempotency_key))
+    made = await call.laurels.access.rotate_key(pod_id, call.path("keyId"), overlap_s, call.idempotency_key)
+    return _new_key(call, *made)
 
 
-def _new_key(key: Key, token: str | None) -> NewKeyAnswer:
+async def _revoke(call: Call[NoQuery, None], pod_id: str | None) -> KeysAnswer:
+    revoked = await call.laurels.access.revoke_key(pod_id, call.path("keyId"))
+    call.note_change(KeyAnswer(**_key_fields(revoked), digest=None), None)
+    return await _keys(call, pod_id)
+
+
+def _new_key(call: Call[Any, Any], key: Key, token: str | None) -> NewKeyAnswer:
+    # Without the token, which nobody may read later.
+    call.note_change(None, KeyAnswer(**_key_fields(key), digest=None))
     return NewKeyAnswer(**_key_fields(key), key=token)
 
 
@@ -257,4 +305,5 @@ def _pod(pod: Pod) -> PodAnswer:
         name=pod.name,
         created_at=to_datetime(pod.created_at),
         allowed_origins=list(pod.allowed_origins),
+        quotas=QuotasAnswer(**msgspec.structs.asdict(pod.quotas)),
     )

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from laurels.core.board import Board, PublicField, Status
@@ -67,7 +68,9 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
         keep_events_days=body.keep_events_days,
         keep_periods_days=body.keep_periods_days,
     )
-    return await _answer(call, await call.laurels.boards.create(board, call.idempotency_key))
+    created = await call.laurels.boards.create(board, call.idempotency_key)
+    call.note_change(None, _definition(call, created))
+    return await _answer(call, created)
 
 
 async def get_boards(call: Call[BoardsQuery, None]) -> BoardsAnswer:
@@ -127,7 +130,7 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
         sent[name] = score if score is UNSET or score is None else exact_score(score, field)
     fields = {name: value for name, value in sent.items() if value is not UNSET}
     status = None if body.status is UNSET else body.status
-    return await _answer(call, await call.laurels.boards.change(board, fields, status))
+    return await _changed(call, board, await call.laurels.boards.change(board, fields, status))
 
 
 async def delete_board(call: Call[NoQuery, None]) -> BoardAnswer:
@@ -136,7 +139,19 @@ async def delete_board(call: Call[NoQuery, None]) -> BoardAnswer:
     An archived board can be read, but it accepts no scores and is listed only with `status=ARCHIVED`.
     """
     board = call.board
-    return await _answer(call, await call.laurels.boards.change(board, {}, Status.ARCHIVED))
+    return await _changed(call, board, await call.laurels.boards.change(board, {}, Status.ARCHIVED))
+
+
+async def _changed(call: Call[Any, Any], before: Board, after: Board) -> BoardAnswer:
+    call.note_change(_definition(call, before), _definition(call, after))
+    return await _answer(call, after)
+
+
+def _definition(call: Call[Any, Any], board: Board) -> dict[str, Any]:
+    """Return what the audit log shows of a board: all fields that a call can set, and the status."""
+    answer = _show_board(call.caller, board, None, call.laurels.clock.now_us())
+    shown: dict[str, Any] = msgspec.to_builtins(answer)
+    return {name: value for name, value in shown.items() if name not in {"periods", "totalUsers"}}
 
 
 async def _answer(call: Call[Any, Any], board: Board) -> BoardAnswer:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -69,6 +70,8 @@ async def post_replay(call: Call[NoQuery, ReplayRequest]) -> ReplayedAnswer:
     pod_id = await _pod_of(call)
     ids = list(dict.fromkeys(call.body.ids))
     results = [_result(dead, answer) for dead, answer in await call.laurels.dead_letters.replay(pod_id, ids)]
+    counts = Counter(result.status for result in results)
+    call.note_change(None, {"replayed": len(results), **counts})
     return ReplayedAnswer(results=results)
 
 

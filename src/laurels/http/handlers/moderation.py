@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from laurels.core.board import Board
 from laurels.core.instants import to_datetime
 from laurels.core.people import Hidden
 from laurels.errors import Invalid, NotFound
@@ -146,8 +147,14 @@ def show_act(call: Call[Any, Any], act: StoredAction) -> ActAnswer:
     )
 
 
+def noted_act(call: Call[Any, Any], act: StoredAction) -> ActAnswer:
+    """Note an act for the audit log, without the user, and return its answer."""
+    call.note_change(None, {"actId": str(act.id), "act": act.kind, "events": act.events})
+    return show_act(call, act)
+
+
 def _begun(call: Call[Any, Any], act: StoredAction) -> Answered[ActAnswer]:
-    return Answered(show_act(call, act), BEGUN if act.done_at is None else 200)
+    return Answered(noted_act(call, act), BEGUN if act.done_at is None else 200)
 
 
 def _how(body: HideRequest) -> Hidden:
@@ -155,18 +162,23 @@ def _how(body: HideRequest) -> Hidden:
 
 
 async def _hide(call: Call[Any, Any], hidden: Hidden, reason: str | None) -> ActAnswer:
-    board = call.board
-    act = await call.laurels.moderation.hide(
-        call.caller, board.pod_id, board, call.user_id, hidden, reason, call.idempotency_key
-    )
-    return show_act(call, act)
+    return await _hide_on(call, call.board.pod_id, call.board, hidden, reason)
 
 
 async def _hide_everywhere(call: Call[Any, Any], hidden: Hidden, reason: str | None) -> ActAnswer:
     pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
+    return await _hide_on(call, pod_id, None, hidden, reason)
+
+
+async def _hide_on(
+    call: Call[Any, Any], pod_id: str, board: Board | None, hidden: Hidden, reason: str | None
+) -> ActAnswer:
+    hides = await call.laurels.profiles.hides(pod_id, call.user_id)
+    before = hides.get(0 if board is None else board.id, Hidden.NO)
     act = await call.laurels.moderation.hide(
-        call.caller, pod_id, None, call.user_id, hidden, reason, call.idempotency_key
+        call.caller, pod_id, board, call.user_id, hidden, reason, call.idempotency_key
     )
+    call.note_change({"hidden": before.name.lower()}, {"hidden": hidden.name.lower(), "actId": str(act.id)})
     return show_act(call, act)
 
 

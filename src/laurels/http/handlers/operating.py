@@ -112,7 +112,9 @@ async def post_spool_replay(call: Call[NoQuery, None]) -> SpoolReplayAnswer:
 
     Each event counts once, however often it is retried. An event that fails again is set aside again.
     """
-    return SpoolReplayAnswer(replaying=await _spooler(call).replay_put_aside())
+    answer = SpoolReplayAnswer(replaying=await _spooler(call).replay_put_aside())
+    call.note_change(None, answer)
+    return answer
 
 
 def _spooler(call: Call[NoQuery, None]) -> Spooler:
@@ -136,6 +138,7 @@ async def post_rebuild(call: Call[RebuildQuery, None]) -> Streamed:
     users whose old entries were wrong, lines with the progress, and a last line with `done`.
     """
     uuid = call.query.board
+    call.note_change(None, {"board": uuid})
     boards = call.laurels.boards.all() if uuid is None else [call.laurels.boards.to_read(call.caller, uuid)]
     total = await call.laurels.count_rows()
     rebuilds = call.laurels.rebuild(boards)

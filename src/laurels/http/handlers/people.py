@@ -9,7 +9,7 @@ from laurels.core.people import Hidden, Profile, ProfileChange
 from laurels.http.call import Call, Streamed
 from laurels.http.decode import decode_named_cursor, decode_value, encode_cursor
 from laurels.http.fields import Circle
-from laurels.http.handlers.moderation import show_act
+from laurels.http.handlers.moderation import noted_act
 from laurels.http.people_answers import ActAnswer, ChangedAnswer, HiddenOn, PeopleAnswer, PersonEntry, ProfileAnswer
 from laurels.http.requests import PeopleQuery, PodQuery, ProfileBody, ProfileItem, ProfilesRequest, ReasonQuery
 
@@ -105,7 +105,7 @@ async def delete_person(call: Call[ReasonQuery, None]) -> ActAnswer:
     """
     pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
     act = await call.laurels.erasures.erase(call.caller, pod_id, call.user_id, call.query.reason, call.idempotency_key)
-    return show_act(call, act)
+    return noted_act(call, act)
 
 
 async def _change(call: Call[PodQuery, ProfileBody] | Call[PodQuery, None], change: ProfileChange) -> ProfileAnswer:

@@ -6,7 +6,7 @@ import msgspec
 
 from laurels.core.instants import to_datetime
 from laurels.core.schemas import FieldMappings, FieldSource, Schema, SchemaTerms
-from laurels.errors import Invalid, LaurelsError
+from laurels.errors import Invalid, LaurelsError, NotFound
 from laurels.http.call import Call
 from laurels.http.decode import decode_value
 from laurels.http.event_answers import (
@@ -59,7 +59,8 @@ async def put_schema(call: Call[NoQuery, SchemaBody]) -> SchemaAnswer:
         _where(body.event_id_from),
         _where(body.version_from),
     )
-    return _answer(await call.laurels.schemas.put(pod_id, version, terms, body.state))
+    before = _find(call, pod_id, version)
+    return _changed(call, before, await call.laurels.schemas.put(pod_id, version, terms, body.state))
 
 
 async def patch_schema(call: Call[NoQuery, SchemaStateBody]) -> SchemaAnswer:
@@ -68,14 +69,17 @@ async def patch_schema(call: Call[NoQuery, SchemaStateBody]) -> SchemaAnswer:
     `draft`: not used yet. `active`: used. `deprecated`: still used, but active schemas take precedence. `retired`: no
     longer used.
     """
-    pod_id = await _pod_of(call)
-    return _answer(await call.laurels.schemas.set_state(pod_id, _version(call), call.body.state))
+    pod_id, version = await _pod_of(call), _version(call)
+    before = _find(call, pod_id, version)
+    return _changed(call, before, await call.laurels.schemas.set_state(pod_id, version, call.body.state))
 
 
 async def delete_schema(call: Call[NoQuery, None]) -> SchemaAnswer:
     """Delete a schema that is a draft or retired."""
     pod_id = await _pod_of(call)
-    return _answer(await call.laurels.schemas.delete(pod_id, _version(call)))
+    deleted = _answer(await call.laurels.schemas.delete(pod_id, _version(call)))
+    call.note_change(deleted, None)
+    return deleted
 
 
 async def post_trial(call: Call[NoQuery, TryOutBody]) -> TrialAnswer:
@@ -98,6 +102,19 @@ async def post_trial(call: Call[NoQuery, TryOutBody]) -> TrialAnswer:
         problem = problem_of(unknown_board(transformed.uuid) if hidden else error)
     event = msgspec.convert(show_common(pod_id, transformed), CommonEvent)
     return TrialAnswer(schema_version=version, event=event, problem=problem)
+
+
+def _find(call: Call[Any, Any], pod_id: str, version: str) -> Schema | None:
+    try:
+        return call.laurels.schemas.find(pod_id, version)
+    except NotFound:
+        return None
+
+
+def _changed(call: Call[Any, Any], before: Schema | None, after: Schema) -> SchemaAnswer:
+    answer = _answer(after)
+    call.note_change(None if before is None else _answer(before), answer)
+    return answer
 
 
 async def _pod_of(call: Call[Any, Any]) -> str:

@@ -173,6 +173,7 @@ async def delete_user(call: Call[BoardReasonQuery, None]) -> RemovedAnswer:
     act = await call.laurels.submissions.remove_user(
         call.caller, board, call.user_id, call.idempotency_key, call.query.reason
     )
+    call.note_change(None, {"actId": str(act.id), "events": act.events})
     return RemovedAnswer(uuid=board.uuid, user_id=call.user_id, removed=True, act_id=str(act.id))
 
 

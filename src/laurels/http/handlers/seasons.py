@@ -51,8 +51,8 @@ async def post_close(call: Call[NoQuery, None]) -> PeriodAnswer:
     The period ends shortly after the call, at the `endTime` of the response. The time until the next reset becomes a
     separate period. The closed period accepts late scores for the board's grace time, then it is frozen.
     """
-    period = await call.laurels.seasons.close_now(call.board, call.path("period"))
-    return show_period(call.board, period, call.laurels.clock.now_us())
+    before = await _period(call)
+    return _changed(call, before, await call.laurels.seasons.close_now(call.board, call.path("period")))
 
 
 async def post_extend(call: Call[NoQuery, PeriodExtension]) -> PeriodAnswer:
@@ -61,8 +61,19 @@ async def post_extend(call: Call[NoQuery, PeriodExtension]) -> PeriodAnswer:
     The next period begins at the new end. A period can be extended until shortly before its end.
     """
     end = read_instant(call.body.end_time, "endTime")
-    period = await call.laurels.seasons.extend(call.board, call.path("period"), end)
-    return show_period(call.board, period, call.laurels.clock.now_us())
+    before = await _period(call)
+    return _changed(call, before, await call.laurels.seasons.extend(call.board, call.path("period"), end))
+
+
+async def _period(call: Call[Any, Any]) -> Period:
+    return await call.laurels.seasons.period(call.board, None, call.path("period"))
+
+
+def _changed(call: Call[Any, Any], before: Period, after: Period) -> PeriodAnswer:
+    now = call.laurels.clock.now_us()
+    answer = show_period(call.board, after, now)
+    call.note_change(show_period(call.board, before, now), answer)
+    return answer
 
 
 async def get_period_rewards(call: Call[PageQuery, None]) -> RewardsAnswer:

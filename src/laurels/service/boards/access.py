@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from laurels.core.ids import new_key_id, new_secret
 from laurels.core.instants import SECOND_US
+from laurels.core.quotas import Quotas
 from laurels.errors import Conflict, Forbidden, Invalid, LaurelsError, NotFound, Unauthenticated
 from laurels.ports import Clock, Key, Ledger, Pod, Role, Scope
 from laurels.service.boards.caller import ANONYMOUS, SCOPES, Caller, unknown_pod
@@ -47,19 +48,26 @@ class Access:
     """Keys and pods. All valid keys are in memory: authentication costs one hash, or one lookup for a cached token."""
 
     def __init__(
-        self, ledger: Ledger, registry: Registry, clock: Clock, admin_key: str, oauth: OAuth | None = None
+        self,
+        ledger: Ledger,
+        registry: Registry,
+        clock: Clock,
+        admin_key: str,
+        oauth: OAuth | None = None,
+        quotas: Quotas = Quotas(),  # noqa: B008 - a frozen value
     ) -> None:
         self._ledger = ledger
         self._registry = registry
         self._clock = clock
         self._admin_digest = _digest(admin_key)
         self._oauth = oauth
+        self._quotas = quotas
         # The changes of the provider's keys that the cached callers reflect.
         self._oauth_changes = 0
         self._keys: dict[str, Key] = {}
         # When the tokens of a player were revoked, by pod and user.
         self._revocations: dict[tuple[str, str], int] = {}
-        self._origins: dict[str, tuple[str, ...]] = {}
+        self._pods: dict[str, Pod] = {}
         # The callers of valid tokens, cached until a key changes.
         self._callers: dict[str, Caller] = {}
         # When keys were used, until that is stored.
@@ -77,7 +85,7 @@ class Access:
             pods = await self._ledger.pods()
             self._keys = {key.key_id: key for key in keys}
             self._revocations = revocations
-            self._origins = {pod.pod_id: pod.allowed_origins for pod in pods}
+            self._pods = {pod.pod_id: pod for pod in pods}
             self._changed()
 
     async def open(self) -> None:
@@ -240,15 +248,16 @@ class Access:
             if key.pod_id == pod_id
         ]
 
-    async def revoke_key(self, pod_id: str | None, key_id: str) -> None:
-        """Revoke a key, and with it the player tokens that it issued."""
-        await self._find_key(pod_id, key_id)
+    async def revoke_key(self, pod_id: str | None, key_id: str) -> Key:
+        """Revoke a key, and with it the player tokens that it issued. Return the key."""
+        revoked = await self._find_key(pod_id, key_id)
         async with self._changing:
             if not await self._ledger.revoke_key(key_id):
                 raise _unknown_key(pod_id, key_id)
             self._keys.pop(key_id, None)
             self._changed()
         await self._registry.tell()
+        return revoked
 
     async def store_used(self) -> None:
         """Store when keys were last used. Loses up to a minute of that if the server is killed."""
@@ -322,7 +331,7 @@ class Access:
     async def pod_of(self, caller: Caller, pod_id: str | None) -> str:
         """Return the pod of a call; raise NotFound if it does not exist, which admin keys and OAuth tokens can name."""
         found = caller.require_pod(pod_id)
-        if found not in self._origins:
+        if found not in self._pods:
             await self._need_pod(found)
         return found
 
@@ -339,18 +348,27 @@ class Access:
     async def pods(self) -> list[Pod]:
         return await self._ledger.pods()
 
-    async def set_origins(self, pod_id: str, origins: Sequence[str]) -> Pod:
-        """Set from which web origins browsers may call the API about a pod."""
+    async def pod(self, pod_id: str) -> Pod | None:
+        return next((pod for pod in await self._ledger.pods() if pod.pod_id == pod_id), None)
+
+    async def change_pod(self, pod_id: str, origins: Sequence[str] | None, quotas: Quotas | None) -> Pod:
+        """Set from which web origins browsers may call the API about a pod, and its quotas. None: unchanged."""
         async with self._changing:
-            pod = await self._ledger.set_origins(pod_id, tuple(dict.fromkeys(origins)))
-            self._origins[pod_id] = pod.allowed_origins
+            chosen = None if origins is None else tuple(dict.fromkeys(origins))
+            pod = await self._ledger.change_pod(pod_id, chosen, quotas)
+            self._pods[pod_id] = pod
         await self._registry.tell()
         return pod
 
     def allows_origin(self, pod_id: str | None, origin: str) -> bool:
         """Return True if a pod allows calls from an origin. None: if any pod does."""
-        lists = self._origins.values() if pod_id is None else (self._origins.get(pod_id, ()),)
-        return any(origin in origins or ANY_ORIGIN in origins for origins in lists)
+        pods = self._pods.values() if pod_id is None else [self._pods[pod_id]] if pod_id in self._pods else []
+        return any(origin in pod.allowed_origins or ANY_ORIGIN in pod.allowed_origins for pod in pods)
+
+    def quotas_of(self, pod_id: str) -> Quotas:
+        """Return the quotas of a pod: its own, and those in the settings for the others."""
+        pod = self._pods.get(pod_id)
+        return self._quotas if pod is None else pod.quotas.over(self._quotas)
 
     async def _need_pod(self, pod_id: str) -> None:
         if all(pod.pod_id != pod_id for pod in await self._ledger.pods()):

@@ -15,14 +15,14 @@ from laurels.core.board import DEFAULT_BOARD, DEFAULT_POD, Board, Status
 from laurels.core.instants import SECOND_US
 from laurels.core.order import Ties
 from laurels.core.periods import first_spans, joining_spans, missing_spans, with_terms_kept
+from laurels.core.quotas import Quotas
 from laurels.core.scores import Rule
-from laurels.core.windows import ALL_TIME, MONTHLY, Window
+from laurels.core.windows import ALL_TIME, MONTHLY, Window, shortest_reset_s
 from laurels.errors import Conflict, Forbidden, Invalid, LaurelsError, NotFound, Stale, Unauthenticated
 from laurels.ports import BoardUpdate, Clock, FreeInstant, Ledger
 from laurels.service.boards.caller import Caller
 from laurels.service.boards.registry import Registry
 from laurels.service.index.updater import IndexUpdater
-from laurels.settings import WriteSettings
 
 log = structlog.get_logger()
 
@@ -41,13 +41,18 @@ Change = Callable[[Board], BoardUpdate]
 
 class Boards:
     def __init__(
-        self, ledger: Ledger, updater: IndexUpdater, registry: Registry, clock: Clock, settings: WriteSettings
+        self,
+        ledger: Ledger,
+        updater: IndexUpdater,
+        registry: Registry,
+        clock: Clock,
+        quotas_of: Callable[[str], Quotas],
     ) -> None:
         self._ledger = ledger
         self._updater = updater
         self._registry = registry
         self._clock = clock
-        self._max_boards = settings.max_boards
+        self._quotas_of = quotas_of
         self._boards: dict[str, Board] = {}
         self._by_id: dict[int, Board] = {}
         # How many times a board was added, changed or removed.
@@ -256,11 +261,7 @@ class Boards:
                     "This Idempotency-Key was already used for a board with a different definition. Use a new key.",
                     field="Idempotency-Key",
                 )
-            owned = sum(other.pod_id == board.pod_id for other in self._boards.values())
-            if owned >= self._max_boards:
-                raise Conflict(
-                    "too_many_boards", f"The pod has {owned} boards, the maximum that LAURELS_MAX_BOARDS allows."
-                )
+            self._check_quotas(board, board.windows, is_new=True)
             created = await self._create(replace(board, created_at=self._clock.now_us()))
             self.hold(created)
             await self._updater.load(created)
@@ -290,6 +291,7 @@ class Boards:
         async with self._changing:
             stored = board
             if "windows" in fields:
+                self._check_quotas(board, fields["windows"][len(board.windows) :], is_new=False)
                 stored = await self._add_windows(board, lambda fresh: change(fresh, now, None))
             if status in {Status.ENDED, Status.ARCHIVED} and before in {Status.SCHEDULED, Status.ACTIVE}:
                 stored = await self._end(board, change, fields)
@@ -297,6 +299,34 @@ class Boards:
                 stored = await self.update(board, lambda fresh: _with_end_checked(fresh, change(fresh)))
             await self.load_new(board, stored)
         return stored
+
+    def _check_quotas(self, board: Board, windows: Sequence[Window], *, is_new: bool) -> None:
+        """Check the quotas of a board's pod before the board is created, or gets new windows."""
+        quotas = self._quotas_of(board.pod_id)
+        now = self._clock.now_us()
+        owned = [
+            other
+            for other in self._boards.values()
+            if other.pod_id == board.pod_id and other.status_at(now) is not Status.ARCHIVED
+        ]
+        if is_new and quotas.boards and len(owned) >= quotas.boards:
+            raise Conflict("too_many_boards", f"The pod has {len(owned)} boards, the maximum. Archive boards first.")
+        resets = [found for window in windows if (found := shortest_reset_s(window))]
+        used = sum(window.line is not None for other in owned for window in other.windows)
+        if quotas.windows and resets and used + len(resets) > quotas.windows:
+            raise Conflict(
+                "too_many_windows",
+                f"The boards of the pod have {used} windows with resets, and may have {quotas.windows}.",
+                field="windows",
+            )
+        shortest = quotas.min_reset_seconds
+        if shortest and min(resets, default=shortest) < shortest:
+            raise Invalid(
+                "resets_too_often",
+                f"The windows of this pod may reset every {shortest} s at most.",
+                field="windows",
+                rule=f">= {shortest} s",
+            )
 
     async def _end(self, board: Board, change: Callable[[Board, int], Board], fields: Mapping[str, Any]) -> Board:
         """End a board now, or after its last score if some scores are ahead of the clock.

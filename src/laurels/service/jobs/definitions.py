@@ -22,6 +22,7 @@ from laurels.core.people import GLOBAL
 from laurels.core.periods import missing_spans
 from laurels.errors import LaurelsError, Unavailable
 from laurels.ports import Clock, Index, Ledger
+from laurels.service.audit.audit_log import AuditLog
 from laurels.service.boards.boards import Boards
 from laurels.service.jobs.retention import Retention
 from laurels.service.jobs.runner import Job
@@ -54,6 +55,7 @@ class JobDefinitions:
         boards: Boards,
         webhooks: Webhooks,
         retention: Retention,
+        audit_log: AuditLog,
         moderation: Moderation,
         erasures: Erasures,
         publisher: Publisher | None,
@@ -65,6 +67,7 @@ class JobDefinitions:
         self._boards = boards
         self._webhooks = webhooks
         self._retention = retention
+        self._audit_log = audit_log
         self._moderation = moderation
         self._erasures = erasures
         self._publisher = publisher
@@ -190,7 +193,11 @@ class JobDefinitions:
 
     async def _retain(self) -> dict[str, Any]:
         removed = await self._retention.prune() if self._retention.is_wanted() else {}
-        forgotten = {"messages": await self._webhooks.forget(), "changes": await self._retention.forget_changes()}
+        forgotten = {
+            "messages": await self._webhooks.forget(),
+            "changes": await self._retention.forget_changes(),
+            "auditEntries": await self._audit_log.forget(),
+        }
         return removed | forgotten
 
 

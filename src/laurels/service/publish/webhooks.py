@@ -67,8 +67,11 @@ class Webhooks:
         await self._outbox.put_webhook(webhook)
         return webhook
 
+    async def find(self, pod_id: str) -> Webhook | None:
+        return await self._outbox.webhook(pod_id)
+
     async def get(self, pod_id: str) -> Webhook:
-        webhook = await self._outbox.webhook(pod_id)
+        webhook = await self.find(pod_id)
         if webhook is None:
             raise NotFound("webhook_not_found", f"Pod {pod_id!r} has no webhook.", field="podId")
         return webhook

@@ -40,6 +40,9 @@ class WriteResult(Struct, frozen=True):
     rank_changes: dict[int, RankChange]
 
 
+# The outcomes of events that were not there before.
+_NEW = {RecordOutcome.ACCEPTED, RecordOutcome.SPOOLED}
+
 # Called once with the result of each event of a write, in order.
 Done = Callable[[Sequence[WriteResult | LaurelsError]], None]
 
@@ -77,7 +80,10 @@ class Batcher:
         updater: IndexUpdater,
         spooler: Spooler | None,
         settings: WriteSettings,
+        note: Callable[[Counter[str]], None],
     ) -> None:
+        """`note` is called with the number of accepted events of each batch, by pod."""
+        self._note = note
         self._recorder = recorder
         self._updater = updater
         self._spooler = spooler
@@ -276,6 +282,15 @@ class Batcher:
         BATCHES.inc(bool(outcomes) and RecordOutcome.SPOOLED not in outcomes)
         for outcome, count in outcomes.items():
             EVENTS.labels(outcome.value).inc(count)
+        self._note(
+            Counter(
+                [
+                    event.board.pod_id
+                    for event, record in zip(recording.events, recording.results, strict=True)
+                    if isinstance(record, RecordedEvent) and record.outcome in _NEW
+                ]
+            )
+        )
         return recording
 
     async def _spool(self, spooler: Spooler, events: list[Event], error: Unavailable) -> Recording:

@@ -1,7 +1,7 @@
 """Score submissions: check, timestamp, record and rank. HTTP, Kafka and the command line all use this path."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ from laurels.ports import (
 )
 from laurels.service.boards.caller import Caller
 from laurels.service.index.updater import IndexUpdater
+from laurels.service.traffic.usage import Usage
 from laurels.service.write.batcher import Batcher, WriteResult
 
 
@@ -90,10 +91,13 @@ class Accepted(Struct, frozen=True, gc=False):
 
 
 class Submissions:
-    def __init__(self, ledger: Ledger, updater: IndexUpdater, batcher: Batcher, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, updater: IndexUpdater, batcher: Batcher, usage: Usage, clock: Clock) -> None:
         self._ledger = ledger
         self._updater = updater
         self._batcher = batcher
+        self._usage = usage
+        # Scores of pods that may not add users: their users are looked up first.
+        self._looking_up: set[asyncio.Task[None]] = set()
         self._clock = clock
 
     async def submit(self, board: Board, submission: Submission) -> Accepted:
@@ -110,11 +114,38 @@ class Submissions:
         Raises the error, and records nothing, if the board does not accept the score.
         """
         self._updater.require_ready()
+        if self._usage.is_full(board.pod_id):
+            task = asyncio.create_task(self._look_up(board, submission, done), name="look a user up")
+            self._looking_up.add(task)
+            task.add_done_callback(self._looking_up.discard)
+            return
+        self._send(board, submission, done, None)
+
+    def _send(
+        self,
+        board: Board,
+        submission: Submission,
+        done: Callable[[Accepted | LaurelsError], None],
+        stranger: LaurelsError | None,
+    ) -> None:
         now = self._clock.now_us()
-        event = _check(board, submission, now, why_closed(board, now))
+        event = _check(board, submission, now, self._why_closed(board, now) or stranger)
         if submission.event_id is None and event.refused is not None:
             raise event.refused
         self._batcher.send(event, lambda results: done(_answer(event, results[0])))
+
+    async def _look_up(
+        self, board: Board, submission: Submission, done: Callable[[Accepted | LaurelsError], None]
+    ) -> None:
+        try:
+            strangers = await self._usage.strangers(board, [submission.user_id])
+            self._send(board, submission, done, strangers.get(submission.user_id))
+        except LaurelsError as error:
+            done(error)
+
+    def _why_closed(self, board: Board, now: int) -> LaurelsError | None:
+        """Return why a board takes no new scores now; None if it does."""
+        return why_closed(board, now) or self._usage.refusal(board.pod_id)
 
     def check(self, board: Board, submission: Submission) -> None:
         """Raise the error that a submission would get, as far as it is known without the ledger."""
@@ -139,9 +170,13 @@ class Submissions:
         """
         self._updater.require_ready()
         now = self._clock.now_us()
-        closed = why_closed(board, now)
+        closed = self._why_closed(board, now)
         if closed is not None and not any(isinstance(each, Submission) and each.event_id for each in submissions):
             raise closed
+        strangers: Mapping[str, LaurelsError] = {}
+        if self._usage.is_full(board.pod_id):
+            users = [each.user_id for each in submissions if isinstance(each, Submission)]
+            strangers = await self._usage.strangers(board, users)
         answers: list[Accepted | LaurelsError | None] = []
         events: list[Event] = []
         for submission in submissions:
@@ -149,7 +184,7 @@ class Submissions:
                 answers.append(submission)
                 continue
             try:
-                event = _check(board, submission, now, closed)
+                event = _check(board, submission, now, closed or strangers.get(submission.user_id))
             except LaurelsError as error:
                 answers.append(error)
                 continue

@@ -195,7 +195,7 @@ CREATE TABLE jobs (
     runs         bigint NOT NULL
 );
 
--- The audit log: who did what to stored scores, when and why. board_id 0: all boards of the pod.
+-- Moderation actions: who did what to stored scores, when and why. board_id 0: all boards of the pod.
 CREATE TABLE actions (
     id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     pod_id    text COLLATE "C" NOT NULL REFERENCES pods (pod_id),

@@ -12,6 +12,7 @@ WHERE table_schema = current_schema() AND data_type = 'boolean';
 SELECT setval(pg_get_serial_sequence('boards', 'id'), greatest((SELECT max(id) FROM boards), 1)),
        setval(pg_get_serial_sequence('periods', 'id'), greatest((SELECT max(id) FROM periods), 1)),
        setval(pg_get_serial_sequence('actions', 'id'), greatest((SELECT max(id) FROM actions), 1)),
+       setval(pg_get_serial_sequence('audit', 'id'), greatest((SELECT max(id) FROM audit), 1)),
        setval(pg_get_serial_sequence('outbox', 'id'), greatest((SELECT max(id) FROM outbox), 1)),
        setval('event_seqs', greatest($2::bigint, 1)),
        setval('versions', greatest($1::bigint, 1));

@@ -22,13 +22,23 @@ UPDATE counters SET value = value + 1 WHERE name = 'registry';
 INSERT INTO pods (pod_id, name, created_at) VALUES ($1, $2, $3) ON CONFLICT (pod_id) DO NOTHING;
 
 -- name: find_pod
-SELECT pod_id, name, created_at, origins FROM pods WHERE pod_id = $1;
+SELECT pod_id, name, created_at, origins, quotas FROM pods WHERE pod_id = $1;
 
 -- name: pods
-SELECT pod_id, name, created_at, origins FROM pods ORDER BY pod_id;
+SELECT pod_id, name, created_at, origins, quotas FROM pods ORDER BY pod_id;
 
--- name: set_origins
-UPDATE pods SET origins = $1 WHERE pod_id = $2;
+-- name: change_pod
+UPDATE pods SET origins = coalesce($1::text, origins), quotas = coalesce($2::text, quotas) WHERE pod_id = $3;
+
+-- name: add_usage
+INSERT INTO usage (pod_id, day, events) VALUES ($1, $2, $3)
+ON CONFLICT (pod_id, day) DO UPDATE SET events = usage.events + excluded.events;
+
+-- name: usage_of_day
+SELECT pod_id, events FROM usage WHERE day = $1;
+
+-- name: forget_usage
+DELETE FROM usage WHERE day < $1;
 
 -- name: insert_key
 INSERT INTO keys (key_id, pod_id, role, label, digest, created_at, expires_at, scopes, used_at)

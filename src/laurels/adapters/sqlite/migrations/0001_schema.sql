@@ -103,7 +103,7 @@ CREATE TABLE scores (
     PRIMARY KEY (period_id, user_id)
 ) STRICT, WITHOUT ROWID;
 
--- The audit log: who did what to stored scores, when and why. board_id 0: all boards of the pod.
+-- Moderation actions: who did what to stored scores, when and why. board_id 0: all boards of the pod.
 CREATE TABLE actions (
     id        INTEGER PRIMARY KEY,
     pod_id    TEXT NOT NULL REFERENCES pods (pod_id),

@@ -1,0 +1,179 @@
+"""How much of its quotas each pod uses, and which scores are refused because a quota is used up.
+
+The servers of a ledger add up the events of a day in the ledger once per second, so together they can accept a second's
+worth of events too many. The users of a pod are counted in the index, and only when the events since the last count
+could have used up the quota.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import structlog
+from msgspec.structs import replace
+
+from laurels.core.board import Board, Status
+from laurels.core.instants import SECOND_US
+from laurels.core.limits import DAY_US
+from laurels.core.quotas import Quotas
+from laurels.core.windows import shortest_reset_s
+from laurels.errors import LaurelsError, OverQuota
+from laurels.ports import Clock, Index, Ledger
+from laurels.service.boards.access import Access
+from laurels.service.boards.boards import Boards
+from laurels.tasks import end_tasks
+
+log = structlog.get_logger()
+
+STORE_S = 1.0
+# How often the users of a pod are counted at most, in rounds of STORE_S.
+COUNT_EVERY = 10
+
+
+class Usage:
+    def __init__(self, ledger: Ledger, index: Index, access: Access, boards: Boards, clock: Clock) -> None:
+        self._ledger = ledger
+        self._index = index
+        self._access = access
+        self._boards = boards
+        self._clock = clock
+        self._day = 0
+        # By pod: the events of the day on all servers, and those on this server that are not stored yet.
+        self._stored: dict[str, int] = {}
+        self._unstored: Counter[str] = Counter()
+        # By pod: the users when they were last counted, the events of the day at that time, and the round.
+        self._users: dict[str, tuple[int, int, int]] = {}
+        self._round = 0
+        # Pods that may not submit more events today, and those that may not add users.
+        self._spent: set[str] = set()
+        self._full: set[str] = set()
+        self._storing: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        await self._store()
+
+    def start(self) -> None:
+        self._storing = asyncio.create_task(self._store_regularly(), name="store usage")
+
+    async def close(self) -> None:
+        if self._storing is not None:
+            await end_tasks([self._storing])
+            await self._try_to_store()
+
+    def note(self, accepted: Counter[str]) -> None:
+        """Count accepted events, by pod."""
+        for pod_id, count in accepted.items():
+            self._unstored[pod_id] += count
+            limit = self._access.quotas_of(pod_id).events_per_day
+            if limit and self._events_of(pod_id) >= limit:
+                self._spent.add(pod_id)
+
+    def refusal(self, pod_id: str) -> OverQuota | None:
+        """Return the error of a new event of a pod that has used up its events of the day; otherwise None."""
+        if pod_id not in self._spent:
+            return None
+        now = self._clock.now_us()
+        if now // DAY_US != self._day:
+            return None
+        limit = self._access.quotas_of(pod_id).events_per_day
+        error = OverQuota(
+            "quota_exceeded", f"The pod has used up its quota of {limit:,} scores per day. It renews at midnight (UTC)."
+        )
+        error.retry_after_s = max(1, ((self._day + 1) * DAY_US - now) // SECOND_US)
+        return error
+
+    def is_full(self, pod_id: str) -> bool:
+        """Return True if the boards of a pod may not get more users."""
+        return pod_id in self._full
+
+    async def strangers(self, board: Board, user_ids: Sequence[str]) -> dict[str, OverQuota]:
+        """Return the error of each of these users who has no score on a board yet."""
+        known: set[str] = set()
+        for period in board.open_periods:
+            missing = [user_id for user_id in dict.fromkeys(user_ids) if user_id not in known]
+            rows = await self._ledger.rows_of_users(period.id, missing) if missing else ()
+            known |= {row.user_id for row in rows if row.standing is not None}
+        limit = self._access.quotas_of(board.pod_id).users
+        error = OverQuota("quota_exceeded", f"The pod has used up its quota of {limit:,} users.")
+        return {user_id: error for user_id in user_ids if user_id not in known}
+
+    async def of(self, pod_id: str) -> Quotas:
+        """Return how much a pod uses of each quota. Costs one read of the index per board."""
+        boards = [board for board in self._boards.all() if board.pod_id == pod_id and self._counts(board)]
+        resets = [found for board in boards for window in board.windows if (found := shortest_reset_s(window))]
+        return Quotas(
+            boards=len(boards),
+            windows=len(resets),
+            min_reset_seconds=min(resets, default=None),
+            users=await self._count_users(pod_id),
+            events_per_day=self._events_of(pod_id),
+        )
+
+    def _counts(self, board: Board) -> bool:
+        return board.status_at(self._clock.now_us()) is not Status.ARCHIVED
+
+    def _events_of(self, pod_id: str) -> int:
+        return self._stored.get(pod_id, 0) + self._unstored[pod_id]
+
+    async def _count_users(self, pod_id: str) -> int:
+        """Return the users of a pod's boards: of each board, those of its largest current period."""
+        users = 0
+        now = self._clock.now_us()
+        for board in self._boards.all():
+            if board.pod_id == pod_id and self._counts(board):
+                # Without its capacity, because all users are in the index.
+                rankings = [
+                    replace(board.ranking(period.id), capacity=None)
+                    for period in board.open_periods
+                    if period.contains(now)
+                ]
+                users += max([await self._index.count(ranking) for ranking in rankings], default=0)
+        return users
+
+    async def _store_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(STORE_S)
+            await self._try_to_store()
+
+    async def _try_to_store(self) -> None:
+        try:
+            if self._unstored or self._spent or self._full or self._clock.now_us() // DAY_US != self._day:
+                await self._store()
+        except LaurelsError as error:
+            log.debug("usage_not_stored", reason=error.message)
+
+    async def _store(self) -> None:
+        day = self._clock.now_us() // DAY_US
+        if day != self._day:
+            # What was accepted just before midnight counts for the new day.
+            self._day, self._stored, self._users = day, {}, {}
+            self._spent.clear()
+        adding, self._unstored = self._unstored, Counter()
+        try:
+            self._stored = await self._ledger.add_usage(day, [(pod, count) for pod, count in adding.items() if count])
+        except LaurelsError:
+            self._unstored += adding
+            raise
+        self._spent = {
+            pod_id
+            for pod_id, events in self._stored.items()
+            if (limit := self._access.quotas_of(pod_id).events_per_day) and events >= limit
+        }
+        self._round += 1
+        await self._find_full(set(adding) | self._full)
+
+    async def _find_full(self, pods: set[str]) -> None:
+        """Count the users of these pods where they may have used up the quota."""
+        for pod_id in pods:
+            limit = self._access.quotas_of(pod_id).users
+            if not limit:
+                self._full.discard(pod_id)
+                continue
+            events = self._events_of(pod_id)
+            users, then, counted = self._users.get(pod_id, (limit, 0, -COUNT_EVERY))
+            if users + events - then < limit:
+                self._full.discard(pod_id)
+            elif self._round >= counted + COUNT_EVERY:
+                users = await self._count_users(pod_id)
+                self._users[pod_id] = (users, events, self._round)
+                (self._full.add if users >= limit else self._full.discard)(pod_id)
