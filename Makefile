@@ -48,6 +48,7 @@ bench: .venv/.dev
 	PYTHONPATH=tests .venv/bin/python bench/ingest.py
 	PYTHONPATH=tests .venv/bin/python bench/live.py
 	PYTHONPATH=tests .venv/bin/python bench/overload.py
+	PYTHONPATH=tests .venv/bin/python bench/fairness.py
 
 docs: .venv/.dev
 	.venv/bin/python tools/docs.py

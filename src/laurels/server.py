@@ -7,6 +7,7 @@ import logging
 import resource
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -35,6 +36,7 @@ HOLD_BACK_S = 10
 BACKLOG = 2048
 # The number of new objects after which the garbage collector runs.
 GARBAGE_OBJECTS = 20_000
+SWITCH_S = 0.0005
 MAX_FILES = 1_000_000
 
 
@@ -170,6 +172,15 @@ def allow_connections() -> None:
     wanted = MAX_FILES if most == resource.RLIM_INFINITY else min(most, MAX_FILES)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def switch_threads_often() -> None:
+    """Let threads wait for the interpreter lock for half a millisecond instead of five.
+
+    The thread that writes to SQLite needs the lock after every statement. While the event loop is busy, it gets it only
+    after this time, so every statement of a write would wait.
+    """
+    sys.setswitchinterval(SWITCH_S)
 
 
 def settle_memory() -> None:

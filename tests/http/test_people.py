@@ -1,7 +1,6 @@
 """Profiles, segments, moderation and erasure over HTTP: permissions and responses."""
 
 import json
-import uuid
 from typing import Any
 from uuid import uuid4
 
@@ -59,7 +58,7 @@ def test_profile_is_set_read_changed_and_shown_with_ranks(
         problem(api.get(f"{API}/users/ada"), 422, "missing_field", "podId")
         assert api.get(f"{API}/users/ada", params={"podId": pod}).json()["region"] == "eu"
         # The user does not exist in another pod.
-        other = f"other-{uuid.uuid4()}"
+        other = f"other-{uuid4()}"
         api.post("/api/v1/pods", json={"podId": other, "name": "Another pod"})
         problem(api.get(f"{API}/users/ada", params={"podId": other}), 404, "user_not_found", "userId")
         game.put(board + "/users/ada", json={"score": 3})

@@ -23,7 +23,7 @@ from laurels.client.tls import tls_for
 from laurels.config import hide_password, is_shared, ledger_path, ledger_url, read_admin_key
 from laurels.core.ids import new_secret
 from laurels.errors import Unavailable
-from laurels.server import Server, address_of, allow_connections, inherit, listen
+from laurels.server import Server, address_of, allow_connections, inherit, listen, switch_threads_often
 from laurels.settings import Settings
 from laurels.wiring import running_server
 
@@ -38,6 +38,7 @@ def ingest(settings: Settings) -> None:
 
 async def _serve(settings: Settings) -> None:
     allow_connections()
+    switch_threads_often()
     fd = settings.server.fd
     listening = listen(settings.server.host, settings.server.port) if fd is None else inherit(fd)
     address = address_of(listening)

@@ -320,6 +320,8 @@ class Traits(NamedTuple):
     scope: Scope | None = Scope.READ
     # The call may be refused when the server is overloaded.
     sheds: bool = True
+    # Returns about how many rows a call reads; calls with many take turns (http/heavy_reads.py).
+    rows: "Callable[[Call[Any, Any]], int] | None" = None
     # The call is stored in the audit log.
     audited: bool = False
     # The call is about the data of the user in its path.

@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp
 
 from laurels.core import limits
-from laurels.http import guards
+from laurels.http import guards, heavy_reads
 from laurels.http.application import Application
 from laurels.http.auditing import audited
 from laurels.http.call import Endpoint, Guard, Handler, Traits
@@ -29,6 +29,7 @@ from laurels.http.handlers import (
     seasons,
     short,
 )
+from laurels.http.heavy_reads import in_turn
 from laurels.http.openapi import build_openapi
 from laurels.http.routing import Answerer
 from laurels.http.web_files import web_addresses
@@ -72,6 +73,8 @@ def route(
     """Return a route. `traits`: the fields of `Traits`."""
     # Operators must be able to act when a server is overloaded.
     traits.setdefault("sheds", guard is not guards.admin)
+    if traits.get("rows") is not None:
+        handler = in_turn(handler, traits["rows"])
     if traits.get("audited"):
         handler = audited(handler, traits.get("status", 200))
     return Route(tag, method, path, Endpoint(handler, guard, Traits(**traits)))
@@ -101,16 +104,42 @@ ROUTES = [
         idempotency_key=True,
         may_spool=True,
     ),
-    route("Ranks", "GET", BOARD + "/top", guards.board_reader, reads.get_top, hot=hot_reads.hot_top),
+    route(
+        "Ranks", "GET", BOARD + "/top", guards.board_reader, reads.get_top, rows=heavy_reads.page, hot=hot_reads.hot_top
+    ),
     route("Ranks", "GET", USER + "/rank", guards.board_reader, reads.get_rank, hot=hot_reads.hot_rank),
-    route("Ranks", "GET", USER + "/around", guards.board_reader, reads.get_around, hot=hot_reads.hot_around),
-    route("Ranks", "POST", BOARD + "/ranks", guards.board_reader, reads.post_ranks, body_bytes=limits.RANKS_BODY_BYTES),
+    route(
+        "Ranks",
+        "GET",
+        USER + "/around",
+        guards.board_reader,
+        reads.get_around,
+        rows=heavy_reads.around,
+        hot=hot_reads.hot_around,
+    ),
+    route(
+        "Ranks",
+        "POST",
+        BOARD + "/ranks",
+        guards.board_reader,
+        reads.post_ranks,
+        rows=heavy_reads.users,
+        body_bytes=limits.RANKS_BODY_BYTES,
+    ),
     route("Ranks", "GET", BOARD + "/regions", guards.board_reader, reads.get_regions),
-    route("Ranks", "GET", BOARD + "/search", guards.board_reader, reads.get_search),
-    route("Ranks", "GET", BOARD + "/distribution", guards.board_reader, reads.get_distribution),
+    route("Ranks", "GET", BOARD + "/search", guards.board_reader, reads.get_search, rows=heavy_reads.most),
+    route("Ranks", "GET", BOARD + "/distribution", guards.board_reader, reads.get_distribution, rows=heavy_reads.most),
     route("Live", "GET", BOARD + "/live", guards.board_reader, live.get_live, websocket=True, errors=(426, 429)),
     route("Live", "GET", BOARD + "/stream", guards.board_reader, live.get_stream, errors=(429,)),
-    route("Ranks", "GET", "/api/v1/users/{userId}/scores", guards.key, reads.get_user_scores, personal=True),
+    route(
+        "Ranks",
+        "GET",
+        "/api/v1/users/{userId}/scores",
+        guards.key,
+        reads.get_user_scores,
+        rows=heavy_reads.pod_boards,
+        personal=True,
+    ),
     route(
         "Scores",
         "DELETE",
@@ -121,8 +150,16 @@ ROUTES = [
         scope=Scope.MODERATION,
         idempotency_key=True,
     ),
-    route("Scores", "GET", USER + "/history", guards.board_pod_reader, reads.get_history, personal=True),
-    route("Scores", "GET", BOARD + "/events", guards.board_writer, reads.get_events),
+    route(
+        "Scores",
+        "GET",
+        USER + "/history",
+        guards.board_pod_reader,
+        reads.get_history,
+        rows=heavy_reads.page,
+        personal=True,
+    ),
+    route("Scores", "GET", BOARD + "/events", guards.board_writer, reads.get_events, rows=heavy_reads.page),
     route(
         "Boards",
         "POST",
@@ -134,11 +171,11 @@ ROUTES = [
         status=201,
         idempotency_key=True,
     ),
-    route("Boards", "GET", "/api/v1/leaderboards", guards.known, boards.get_boards),
+    route("Boards", "GET", "/api/v1/leaderboards", guards.known, boards.get_boards, rows=heavy_reads.boards),
     route("Boards", "GET", BOARD, guards.board_reader, boards.get_board),
     route("Boards", "PATCH", BOARD, guards.board_writer, boards.patch_board, audited=True, scope=Scope.BOARDS_WRITE),
     route("Boards", "DELETE", BOARD, guards.board_writer, boards.delete_board, audited=True, scope=Scope.BOARDS_WRITE),
-    route("Seasons", "GET", BOARD + "/periods", guards.board_reader, seasons.get_periods),
+    route("Seasons", "GET", BOARD + "/periods", guards.board_reader, seasons.get_periods, rows=heavy_reads.page),
     route(
         "Seasons",
         "POST",
@@ -157,9 +194,27 @@ ROUTES = [
         audited=True,
         scope=Scope.BOARDS_WRITE,
     ),
-    route("Seasons", "GET", PERIOD + "/rewards", guards.board_writer, seasons.get_period_rewards),
-    route("Seasons", "GET", "/api/v1/users/{userId}/results", guards.key, seasons.get_user_results, personal=True),
-    route("Seasons", "GET", "/api/v1/users/{userId}/rewards", guards.key, seasons.get_user_rewards, personal=True),
+    route(
+        "Seasons", "GET", PERIOD + "/rewards", guards.board_writer, seasons.get_period_rewards, rows=heavy_reads.page
+    ),
+    route(
+        "Seasons",
+        "GET",
+        "/api/v1/users/{userId}/results",
+        guards.key,
+        seasons.get_user_results,
+        rows=heavy_reads.page,
+        personal=True,
+    ),
+    route(
+        "Seasons",
+        "GET",
+        "/api/v1/users/{userId}/rewards",
+        guards.key,
+        seasons.get_user_rewards,
+        rows=heavy_reads.page,
+        personal=True,
+    ),
     route(
         "Seasons",
         "POST",
@@ -190,7 +245,7 @@ ROUTES = [
         scope=Scope.SCORES_WRITE,
         body_bytes=limits.PROFILES_BODY_BYTES,
     ),
-    route("Profiles", "GET", "/api/v1/users", guards.writer, people.get_people),
+    route("Profiles", "GET", "/api/v1/users", guards.writer, people.get_people, rows=heavy_reads.page),
     route("Profiles", "PUT", PERSON + "/circles/{circle}", guards.writer, people.put_circle, scope=Scope.SCORES_WRITE),
     route(
         "Profiles",
@@ -266,7 +321,15 @@ ROUTES = [
         idempotency_key=True,
         may_continue=True,
     ),
-    route("Moderation", "GET", "/api/v1/acts", guards.writer, moderation.get_acts, scope=Scope.MODERATION),
+    route(
+        "Moderation",
+        "GET",
+        "/api/v1/acts",
+        guards.writer,
+        moderation.get_acts,
+        rows=heavy_reads.page,
+        scope=Scope.MODERATION,
+    ),
     route("Moderation", "GET", "/api/v1/acts/{actId}", guards.writer, moderation.get_act, scope=Scope.MODERATION),
     route(
         "Moderation",
@@ -421,7 +484,7 @@ ROUTES = [
         needs_ledger=False,
     ),
     route("Operating", "GET", "/metrics", guards.anyone, operating.get_metrics, scope=None, needs_ledger=False),
-    route("Operating", "GET", "/api/v1/audit", guards.admin, audit.get_audit),
+    route("Operating", "GET", "/api/v1/audit", guards.admin, audit.get_audit, rows=heavy_reads.page),
     route("Operating", "GET", "/api/v1/jobs", guards.admin, operating.get_jobs),
     route("Operating", "GET", "/api/v1/spool", guards.admin, operating.get_spool, errors=(409,)),
     route(

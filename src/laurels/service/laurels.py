@@ -39,6 +39,7 @@ from laurels.service.read.reads import Reads
 from laurels.service.seasons.freezer import Freezer
 from laurels.service.seasons.seasons import Seasons
 from laurels.service.traffic import Rates, Traffic
+from laurels.service.traffic.turns import Turns
 from laurels.service.traffic.usage import Usage
 from laurels.service.write.batcher import Batcher
 from laurels.service.write.recorder import Recorder
@@ -48,6 +49,8 @@ from laurels.settings import QuotaSettings, Settings
 
 log = structlog.get_logger()
 
+# Heavy reads that run at the same time if the index is on other servers.
+SHARED_TURNS = 4
 # `answers_without` checks at most this many rankings.
 LOOK_AT = 20
 
@@ -94,6 +97,7 @@ class Laurels:
         self.spooler = None if spool is None else Spooler(spool, recorder, self.updater, self.boards.by_id, clock)
         self.batcher = Batcher(recorder, self.updater, self.spooler, settings.writes, self.usage.note)
         self.rates = Rates(buckets)
+        self.turns = Turns(1 if index.instant is not None else SHARED_TURNS)
         self.traffic = Traffic(settings.limits, self.rates, self.batcher)
         self.submissions = Submissions(ledger, self.updater, self.batcher, self.usage, clock)
         self.freezer = Freezer(ledger, index, self.boards, clock)

@@ -11,6 +11,7 @@ import msgspec
 
 from laurels.core.board import Ranking
 from laurels.core.people import GLOBAL
+from laurels.http import heavy_reads
 from laurels.http.answers import AroundAnswer
 from laurels.http.call import Call, HotPlan
 from laurels.http.entries import show_entries
@@ -81,10 +82,13 @@ def hot_around(call: Call[AroundQuery, None]) -> HotPlan | None:
 
         return answer_now
 
-    return _plan_read(call, plan)
+    # A large one takes turns with others.
+    return _plan_read(call, plan, is_light=heavy_reads.around(call) <= heavy_reads.LIGHT_ROWS)
 
 
-def _plan_read(call: Call[Any, Any], plan: Callable[[Ranking, dict[str, str]], AnswerNow]) -> HotPlan | None:
+def _plan_read(
+    call: Call[Any, Any], plan: Callable[[Ranking, dict[str, str]], AnswerNow], *, is_light: bool = True
+) -> HotPlan | None:
     """Return a plan for reads of a current period without a viewer; None for others, which may need the ledger."""
     query: SelectionQuery = call.query
     reads = call.laurels.reads
@@ -97,5 +101,5 @@ def _plan_read(call: Call[Any, Any], plan: Callable[[Ranking, dict[str, str]], A
     period, ranking = target
     shown_ranking = {"window": period.window, "period": period.name, "segment": query.segment or GLOBAL}
     since, until = span
-    is_instant = call.laurels.index.instant is not None
+    is_instant = is_light and call.laurels.index.instant is not None
     return HotPlan(plan(ranking, shown_ranking) if is_instant else None, since=since, until=until)

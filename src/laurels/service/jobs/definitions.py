@@ -9,6 +9,7 @@
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +17,12 @@ from typing import Any
 import structlog
 
 from laurels.core.board import Board, Ranking
+from laurels.core.fair_queue import FairQueue
 from laurels.core.instants import SECOND_US
 from laurels.core.order import Order, Ties
 from laurels.core.people import GLOBAL
 from laurels.core.periods import missing_spans
+from laurels.core.windows import Period
 from laurels.errors import LaurelsError, Unavailable
 from laurels.ports import Clock, Index, Ledger
 from laurels.service.audit.audit_log import AuditLog
@@ -35,6 +38,8 @@ from laurels.service.seasons.freezer import SWEEP_AFTER_US, Freezer
 log = structlog.get_logger()
 
 MAKE_AHEAD_EVERY_S = 1.0
+# What a freeze costs besides its final ranks, in rows.
+ROWS_PER_FREEZE = 100
 EVERY_US = 3600 * SECOND_US
 # Minimum interval between queries to the ledger for work that is rarely due.
 LOOK_EVERY_US = 10 * SECOND_US
@@ -108,21 +113,33 @@ class JobDefinitions:
         """Create, freeze, refreeze and sweep periods.
 
         Creates first, and at least every `MAKE_AHEAD_EVERY_S` seconds between freezes, so that new scores always find
-        their period. A board that fails does not block the others: the errors are raised together at the end.
+        their period. The pods take turns, so that one with very many resets does not delay those of the others. A board
+        that fails does not block the others: the errors are raised together at the end.
         """
         await self._boards.reload()
         failures: dict[str, str] = {}
-        made = await self._make_ahead(failures)
-        made_at = time.monotonic()
-        frozen = users = 0
-        for board, period in self._freezer.due():
+        made = frozen = users = 0
+        turns: FairQueue[tuple[Board, Period]] = FairQueue()
+        known: set[int] = set()
+        made_at = -math.inf
+        while True:
+            if time.monotonic() > made_at + MAKE_AHEAD_EVERY_S:
+                made += await self._make_ahead(failures)
+                # Other periods may have ended meanwhile.
+                for board, period in self._freezer.due():
+                    if period.id not in known:
+                        known.add(period.id)
+                        turns.add(board.pod_id, ROWS_PER_FREEZE, (board, period))
+                made_at = time.monotonic()
+            if not turns:
+                break
+            pod_id, cost, (board, period) = turns.take()
             with _noted(failures, board):
                 total = await self._freezer.freeze(board, period)
                 frozen += total is not None
                 users += total or 0
-            if time.monotonic() > made_at + MAKE_AHEAD_EVERY_S:
-                made += await self._make_ahead(failures)
-                made_at = time.monotonic()
+                cost += total or 0
+            turns.charge(pod_id, cost)
         refrozen = 0
         for board, period in await self._freezer.refreezing():
             with _noted(failures, board):
@@ -140,12 +157,17 @@ class JobDefinitions:
 
     async def _make_ahead(self, failures: dict[str, str]) -> int:
         made = 0
+        turns: FairQueue[Board] = FairQueue()
         for board in self._boards.all():
             if self._lacks_periods(board):
-                with _noted(failures, board):
-                    known = {period.id for period in board.periods}
-                    fresh = await self._boards.make_ahead(board)
-                    made += sum(period.id not in known for period in fresh.periods)
+                turns.add(board.pod_id, 1, board)
+        while turns:
+            pod_id, cost, board = turns.take()
+            turns.charge(pod_id, cost)
+            with _noted(failures, board):
+                known = {period.id for period in board.periods}
+                fresh = await self._boards.make_ahead(board)
+                made += sum(period.id not in known for period in fresh.periods)
         return made
 
     def _lacks_periods(self, board: Board) -> bool:

@@ -6,8 +6,8 @@ first, so the views of one pod can't delay the updates of another for long.
 
 import asyncio
 import time
-from collections import deque
 
+from laurels.core.fair_queue import FairQueue
 from laurels.tasks import end_tasks
 
 
@@ -19,12 +19,8 @@ class Budget:
         self._ahead_s = at_once / rows_per_s
         # When all rows that were taken are paid for, at `rows_per_s`.
         self._spent_until = 0.0
-        # By pod: the reads that wait, each with its rows.
-        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
-        # By pod: the rows that it was served, counted from the start of the busy time. A pod that had none for a while
-        # starts at the count of the pod that was served last, so that it can't save up.
-        self._served: dict[str, int] = {}
-        self._last_served = 0
+        # The reads that wait, each with its rows.
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
         self._serving: asyncio.Task[None] | None = None
 
     async def take(self, pod_id: str, rows: int) -> None:
@@ -35,10 +31,7 @@ class Budget:
             await asyncio.sleep(0)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if pod_id not in self._waiting:
-            self._waiting[pod_id] = deque()
-            self._served[pod_id] = max(self._served.get(pod_id, 0), self._last_served)
-        self._waiting[pod_id].append((rows, turn))
+        self._waiting.add(pod_id, rows, turn)
         if self._serving is None:
             self._serving = asyncio.create_task(self._serve(), name="serve live views in turn")
         await turn
@@ -50,24 +43,19 @@ class Budget:
     def _wait_s(self) -> float:
         return self._spent_until - time.monotonic() - self._ahead_s
 
-    def _spend(self, rows: int) -> None:
+    def _spend(self, rows: float) -> None:
         self._spent_until = max(self._spent_until, time.monotonic()) + rows * self._each_s
 
     async def _serve(self) -> None:
         try:
             while self._waiting:
                 await asyncio.sleep(max(0.0, self._wait_s()))
-                pod_id = min(self._waiting, key=self._served.__getitem__)
-                rows, turn = self._waiting[pod_id].popleft()
-                if not self._waiting[pod_id]:
-                    del self._waiting[pod_id]
+                pod_id, rows, turn = self._waiting.take()
                 # A reader that was cancelled takes nothing.
                 if not turn.done():
-                    self._last_served = self._served[pod_id]
-                    self._served[pod_id] += rows
+                    self._waiting.charge(pod_id, rows)
                     self._spend(rows)
                     turn.set_result(None)
         finally:
             self._serving = None
-            self._served.clear()
-            self._last_served = 0
+            self._waiting.forget()

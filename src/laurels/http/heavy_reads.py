@@ -1,0 +1,60 @@
+"""Heavy reads: calls with large answers take turns (service/traffic/turns.py).
+
+Each function returns about how many rows a call reads.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from laurels.core import limits
+from laurels.http.call import Call, Handler
+
+# Reads of up to this many rows are answered at once.
+LIGHT_ROWS = 100
+# A row of a list of boards has the number of its users, its periods and its rewards.
+ROWS_PER_BOARD = 5
+
+Rows = Callable[[Call[Any, Any]], int]
+
+
+def in_turn(handler: Handler, rows: Rows) -> Handler:
+    """Return a handler that waits for its turn if the call reads many rows."""
+
+    @functools.wraps(handler)
+    async def run(call: Call[Any, Any]) -> Any:
+        reading = rows(call)
+        if reading <= LIGHT_ROWS:
+            return await handler(call)
+        async with call.laurels.turns.turn(call.pod_id or "", reading):
+            return await handler(call)
+
+    return run
+
+
+def page(call: Call[Any, Any]) -> int:
+    return int(call.query.limit)
+
+
+def boards(call: Call[Any, Any]) -> int:
+    return ROWS_PER_BOARD * int(call.query.limit)
+
+
+def around(call: Call[Any, Any]) -> int:
+    return int(call.query.above + call.query.below)
+
+
+def users(call: Call[Any, Any]) -> int:
+    return len(call.body.user_ids)
+
+
+def most(call: Call[Any, Any]) -> int:
+    """Return the rows of a call that reads as much as the largest page."""
+    del call
+    return limits.PAGE_ENTRIES
+
+
+def pod_boards(call: Call[Any, Any]) -> int:
+    """Return how many windows the boards of the pod have: each is one read of the index."""
+    pod_id = call.query.pod_id or call.pod_id
+    return sum(len(board.windows) for board in call.laurels.boards.all() if board.pod_id == pod_id)
