@@ -197,6 +197,12 @@ class LiveSettings:
 
     live_tick_ms: int = _setting(100, "Minimum interval between live updates of a board, in milliseconds.", 10, 60_000)
     max_live: int = _setting(20_000, "Maximum number of live subscriptions per server process.", 1, 1_000_000)
+    max_live_per_address: int = _setting(
+        1000,
+        "Maximum number of live subscriptions per address without a key, with client keys and with player tokens.",
+        1,
+        1_000_000,
+    )
     max_live_per_key: int = _setting(
         10_000, "Maximum number of live subscriptions per key, and of all callers without a key.", 1, 1_000_000
     )

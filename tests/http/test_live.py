@@ -18,7 +18,7 @@ from websockets.asyncio.client import connect
 from laurels.http.live_answers import ChangesFrame, ProblemFrame, ResetFrame, SnapshotFrame
 from support.calls import NewBoard, problem
 from support.live import live_url, next_frame, seen, watching
-from support.running import PLAIN, RunningServer
+from support.running import ADMIN_KEY, PLAIN, RunningServer
 from support.waiting import until
 
 API = "/api/v1/leaderboards/"
@@ -303,7 +303,8 @@ def test_stuck_subscriber_is_disconnected_and_delays_no_others(small: RunningSer
         stuck = socket.socket()
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stuck.connect((address.hostname, address.port))
-        stuck.sendall(f"GET {API}default/stream?limit=1000 HTTP/1.1\r\nHost: laurels\r\n\r\n".encode())
+        key = f"X-API-Key: {ADMIN_KEY}"
+        stuck.sendall(f"GET {API}default/stream?limit=1000 HTTP/1.1\r\nHost: laurels\r\n{key}\r\n\r\n".encode())
 
         def cut_off() -> float:
             line = next(

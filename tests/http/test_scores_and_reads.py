@@ -1,6 +1,9 @@
 """Reads and writes beyond the model test: history, removal, distribution, all scores, short form, idempotency."""
 
+import json
+import unicodedata
 from pathlib import Path
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
@@ -178,3 +181,34 @@ def test_item_with_a_repeated_name_is_refused_alone(api: httpx.Client, new_board
     # A user may have that name.
     named = '{"scores": [{"userId": "scores", "score": 1}]}'
     assert api.post(path, content=named, headers=headers).json()["results"][0]["status"] == "accepted"
+
+
+def test_ids_are_compared_in_composed_form(api: httpx.Client, new_board: NewBoard) -> None:
+    """The same name as one character and as two is one user, in paths, bodies, queries and batches."""
+    board = f"/api/v1/leaderboards/{new_board(rule='increment')}"
+    one, two = "Ren\u00e9-\u1100\u1161".replace("\u1100\u1161", "\uac00"), "Rene\u0301-\u1100\u1161"
+    assert unicodedata.normalize("NFC", two) == one != two
+    escaped = json.dumps({"scores": [{"userId": two, "score": 4, "eventId": two}]})
+    assert api.put(f"{board}/users/{quote(two)}", json={"score": 1}).json()["userId"] == one
+    assert api.put(f"{board}/users/{quote(one)}", json={"score": 2}).json()["score"] == 3
+    batch = {"scores": [{"userId": two, "score": 3}, {"userId": one, "score": 0, "metadata": {"name": two}}]}
+    assert [each["userId"] for each in api.post(f"{board}/scores", json=batch).json()["results"]] == [one, one]
+    json_type = {"Content-Type": "application/json"}
+    results = [api.post(f"{board}/scores", content=escaped, headers=json_type).json()["results"] for _ in range(2)]
+    assert [each["status"] for (each,) in results] == ["accepted", "duplicate"]
+    # The id of an event, too; metadata stay as they are.
+    twice = {"scores": [{"userId": one, "score": 4, "eventId": one}]}
+    assert api.post(f"{board}/scores", json=twice).json()["results"][0]["status"] == "duplicate"
+    events = api.get(f"{board}/users/{quote(two)}/history").json()["events"]
+    assert [event["metadata"] for event in events if event["metadata"]] == [{"name": two}]
+    users = api.get(f"{board}/top").json()["users"]
+    assert [(each["userId"], each["score"]) for each in users] == [(one, 10)]
+    ranks = api.post(f"{board}/ranks", json={"userIds": [two, one]}).json()
+    assert ([each["userId"] for each in ranks["users"]], ranks["missing"]) == ([one], [])
+    assert api.get(f"{board}/search", params={"q": two}).json()["users"][0]["userId"] == one
+    assert api.get(f"{board}/top", params={"viewer": two}).status_code == 200
+    profiles = {"users": [{"userId": two, "displayName": "R"}]}
+    assert api.post("/api/v1/users", json=profiles, params={"podId": "default"}).status_code == 200
+    assert api.get(f"/api/v1/users/{quote(one)}", params={"podId": "default"}).json()["displayName"] == "R"
+    void = api.post(f"{board}/void", json={"eventIds": [two]}).json()
+    assert void["events"] == 1

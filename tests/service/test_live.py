@@ -18,6 +18,7 @@ from laurels.service.live import (
     TopSpec,
     ViewSpec,
     hub,
+    room,
 )
 from laurels.service.read.reads import Selection
 from support.people import ADMIN, create, held, play, submit
@@ -268,7 +269,7 @@ def test_slow_view_does_not_delay_other_views(stage: Stage, monkeypatch: pytest.
 
 
 def test_rows_of_new_views_count_towards_the_limit_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "VIEW_ROWS", 2000)
+    monkeypatch.setattr(room, "VIEW_ROWS", 2000)
 
     async def work(laurels: Laurels) -> None:
         await create(laurels)
@@ -291,7 +292,7 @@ def test_rows_of_new_views_count_towards_the_limit_at_once(stage: Stage, monkeyp
 
 
 def test_views_of_one_pod_leave_room_for_those_of_another(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "POD_VIEW_ROWS", 1000)
+    monkeypatch.setattr(room, "POD_VIEW_ROWS", 1000)
 
     async def work(laurels: Laurels) -> None:
         await create(laurels)

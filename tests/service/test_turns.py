@@ -86,6 +86,7 @@ def test_reads_that_wait_are_bounded_in_number_and_in_time(monkeypatch: pytest.M
         await asyncio.gather(holder, calm, *waiting)
         assert order.count("busy") == module.WAITING - 1
         # Nothing is held after errors and cancellations.
+        monkeypatch.setattr(module, "PATIENCE_S", 60.0)
         await read(turns, "busy", order)
 
     monkeypatch.setattr(module, "PATIENCE_S", 60.0)

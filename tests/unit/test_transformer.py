@@ -239,3 +239,10 @@ def test_siblings_of_a_nested_field_stay_in_the_metadata(user: dict[str, Any], o
     expected = {"other": other} | ({"user": rest} if rest else {})
     shown = common(schema(mappings), event)["metadata"]
     assert msgspec.json.encode(shown, order="sorted") == msgspec.json.encode(expected, order="sorted")
+
+
+def test_ids_are_brought_into_the_composed_form() -> None:
+    terms = schema(event_id_from=FieldSource(field="matchId"))
+    shown = common(terms, EVENT | {"playerId": "Rene\u0301", "matchId": "e\u0301", "gameMode": "e\u0301"})
+    assert (shown["userId"], shown["eventId"]) == ("Ren\u00e9", "\u00e9")
+    assert shown["metadata"]["gameMode"] == "e\u0301"

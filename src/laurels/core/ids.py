@@ -2,6 +2,7 @@
 
 import random
 import secrets
+import unicodedata
 
 
 def new_event_id(now_us: int) -> str:
@@ -20,3 +21,11 @@ def new_secret() -> str:
 
 def new_key_id() -> str:
     return secrets.token_hex(6)
+
+
+def composed(text: str) -> str:
+    """Return an id in Unicode's composed form (NFC), in which ids are stored and compared.
+
+    The same name can be spelled in two ways: keyboards and systems differ in whether "é" is one character or two.
+    """
+    return text if text.isascii() else unicodedata.normalize("NFC", text)

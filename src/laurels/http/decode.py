@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from laurels.core.ids import composed
 from laurels.core.limits import BODY_BYTES
 from laurels.errors import Invalid, LaurelsError, Malformed
+from laurels.http.fields import COMPOSED
 from laurels.http.wording import reword
 
 T = TypeVar("T")
@@ -55,7 +57,7 @@ def decode_body(body: bytes, decoder: "msgspec.json.Decoder[T]", noun: str = "bo
         decoded = decoder.decode(_truncated(body, kind) if _LONG_FRACTION.search(body) else body)
         if body.count(b":") > 1:
             _need_unique_names(body, _raw_fields(kind))
-        return decoded  # noqa: TRY300 - the check above raises an error of its own
+        return decoded if _is_plain(body) else compose_ids(decoded, kind)
     except msgspec.ValidationError as error:
         raise _from_msgspec(error, decoder.type, noun=noun) from None
     except RecursionError:
@@ -75,13 +77,15 @@ def decode_plain(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T | None:
         _need_unique_names(body, frozenset())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Malformed):
         return None
-    return decoded
+    kind: Any = decoder.type
+    return decoded if _is_plain(body) else compose_ids(decoded, kind)
 
 
 def decode_texts(texts: dict[str, str], kind: type[T]) -> T:
     """Convert query parameters to a typed value; raises `Invalid`."""
     try:
-        return msgspec.convert(texts, kind, strict=False)
+        decoded = msgspec.convert(texts, kind, strict=False)
+        return decoded if all(map(str.isascii, texts.values())) else compose_ids(decoded, kind)
     except msgspec.ValidationError as error:
         raise _from_msgspec(error, kind) from None
 
@@ -89,9 +93,52 @@ def decode_texts(texts: dict[str, str], kind: type[T]) -> T:
 def decode_value(value: Any, kind: Any, name: str) -> Any:
     """Convert a single value, such as a user id in a path, to a type; raises `Invalid`."""
     try:
-        return msgspec.convert(value, kind)
+        return compose_ids(msgspec.convert(value, kind), kind)
     except msgspec.ValidationError as error:
         raise _from_msgspec(error, kind, name) from None
+
+
+def compose_ids(value: T, kind: Any) -> T:
+    """Bring the ids in a decoded value into the composed form (core/ids.py)."""
+    return _composed(value, _ids_in(kind))  # type: ignore[no-any-return]
+
+
+def _composed(value: Any, where: Any) -> Any:
+    if where is None or value is None or value is msgspec.UNSET:
+        return value
+    if isinstance(where, dict):
+        for name, inner in where.items():
+            setattr(value, name, _composed(getattr(value, name), inner))
+        return value
+    if isinstance(where, list):
+        return [_composed(each, where[0]) for each in value]
+    return composed(value)
+
+
+@lru_cache(maxsize=256)
+def _ids_in(kind: Any) -> Any:
+    """Return where a type holds ids: True for an id, a list for a list, a dict of fields for a struct, else None."""
+    return _where_ids_are(msgspec.inspect.type_info(kind))
+
+
+def _where_ids_are(info: msgspec.inspect.Type) -> Any:
+    match info:
+        case msgspec.inspect.Metadata(type=inner, extra=extra):
+            return True if extra == COMPOSED else _where_ids_are(inner)
+        case msgspec.inspect.UnionType(types=types):
+            return next((found for each in types if (found := _where_ids_are(each)) is not None), None)
+        case msgspec.inspect.ListType(item_type=item):
+            found = _where_ids_are(item)
+            return None if found is None else [found]
+        case msgspec.inspect.StructType(fields=fields):
+            inside = {field.name: found for field in fields if (found := _where_ids_are(field.type)) is not None}
+            return inside or None
+    return None
+
+
+def _is_plain(body: bytes) -> bool:
+    """Return True if JSON has ASCII characters only."""
+    return body.isascii() and b"\\u" not in body
 
 
 def encode_cursor(number: int, name: str | None = None) -> str:

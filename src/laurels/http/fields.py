@@ -8,6 +8,9 @@ from msgspec import Meta, Struct
 from laurels.core import limits
 from laurels.core.board import PublicField
 
+# Marks ids that the decoder brings into the composed form: see core/ids.py.
+COMPOSED = {"composed": True}
+
 UserId = Annotated[
     str,
     Meta(
@@ -15,6 +18,7 @@ UserId = Annotated[
         max_length=limits.USER_ID_CHARS,
         pattern=limits.ID_PATTERN,
         description="A user id in any script, without control characters.",
+        extra=COMPOSED,
     ),
 ]
 EventId = Annotated[
@@ -24,6 +28,7 @@ EventId = Annotated[
         max_length=limits.EVENT_ID_CHARS,
         pattern=limits.ID_PATTERN,
         description="Identifies the event on its board. An event that is sent again with the same id is counted once.",
+        extra=COMPOSED,
     ),
 ]
 IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=limits.IDEMPOTENCY_KEY_CHARS, pattern=limits.ID_PATTERN)]

@@ -53,7 +53,14 @@ async def _subscribe(call: Call[LiveQuery, None]) -> Live:
             need_circle(caller, current)
 
     call.link.bound()
-    audience = SubscriberAccess(call.caller.key_id, board.pod_id, check, call.link.cut)
+    audience = SubscriberAccess(
+        call.caller.key_id,
+        board.pod_id,
+        check,
+        call.link.cut,
+        address=call.address,
+        is_from_outside=call.caller.is_from_outside,
+    )
     return Live(call.laurels.live, await call.laurels.live.subscribe(audience, specs, _after(call)))
 
 

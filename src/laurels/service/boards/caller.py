@@ -16,6 +16,7 @@ SCOPES = {
     Role.CLIENT: frozenset({Scope.READ}),
     Role.PLAYER: frozenset({Scope.READ}),
 }
+_FROM_OUTSIDE = {None, Role.CLIENT, Role.PLAYER}
 
 
 class Caller(Struct, frozen=True):
@@ -34,6 +35,11 @@ class Caller(Struct, frozen=True):
     @property
     def is_admin(self) -> bool:
         return self.role is Role.ADMIN
+
+    @property
+    def is_from_outside(self) -> bool:
+        """Return True if anybody can be this caller. Only these have limits of their address."""
+        return self.role in _FROM_OUTSIDE
 
     def require_key(self) -> None:
         if self.role is None:

@@ -12,6 +12,7 @@ from typing import Any
 import jwt
 import structlog
 
+from laurels.core.ids import composed
 from laurels.core.instants import SECOND_US
 from laurels.core.limits import ID_PATTERN, POD_ID_CHARS, SLUG_PATTERN, USER_ID_CHARS
 from laurels.errors import LaurelsError, Unauthenticated
@@ -151,7 +152,7 @@ class OAuth:
         player = _text(_claim(claims, self._settings.oauth_player_claim))
         if player is None or len(player) > USER_ID_CHARS or not _USER_ID.search(player):
             raise bad_token(f"its claim {self._settings.oauth_player_claim!r} is not a user id")
-        return player
+        return composed(player)
 
     def _scopes_of(self, claims: dict[str, Any], role: Role) -> frozenset[Scope]:
         """Return the scopes in the token. Admins have all; every other role can read at least."""

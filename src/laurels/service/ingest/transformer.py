@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from laurels.core import limits
 from laurels.core.checks import exact_score
+from laurels.core.ids import composed
 from laurels.core.instants import FIRST_US, LAST_US, to_datetime, to_us
 from laurels.core.schemas import FieldSource, Schema, ScoreType, TimestampFormat
 from laurels.errors import Invalid, LaurelsError, Malformed, TooLarge
@@ -95,7 +96,7 @@ class Transformer:
 
         Removes the mapped fields from `event`, so that only the metadata is left.
         """
-        user_id = _text(event, self._user_id, "userId", _ID, limits.USER_ID_CHARS)
+        user_id = composed(_text(event, self._user_id, "userId", _ID, limits.USER_ID_CHARS))
         uuid = _text(event, self._uuid, "UUID", _SLUG, limits.BOARD_UUID_CHARS)
         score = self._read_score(event)
         at, stamped = record.at, self._timestamp is None
@@ -135,7 +136,7 @@ class Transformer:
         value = look_up(where, event, headers)
         if value is None:
             raise Invalid("schema_mismatch", f"{field} (eventId) is missing.", field=field, rule="required")
-        return _check_text(value, field, "eventId", _ID, limits.EVENT_ID_CHARS)
+        return composed(_check_text(value, field, "eventId", _ID, limits.EVENT_ID_CHARS))
 
 
 def show_common(pod_id: str, transformed: Transformed) -> dict[str, Any]:

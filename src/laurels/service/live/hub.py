@@ -11,16 +11,17 @@ state. A slow subscriber therefore skips ahead, and one that reads nothing for `
 import asyncio
 import math
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import structlog
 
-from laurels.errors import LaurelsError, TooMany, Unavailable
+from laurels.errors import LaurelsError, Unavailable
 from laurels.metrics import LIVE_CUT_OFF, LIVE_FRAMES, LIVE_SUBSCRIPTIONS
 from laurels.ports import Feed
 from laurels.service.live.reader import Reader
+from laurels.service.live.room import Room
 from laurels.service.live.subscription import SubscriberAccess, Subscription
 from laurels.service.live.view import View, ViewSpec
 from laurels.settings import LiveSettings
@@ -39,9 +40,6 @@ SLOW_S = 10.0
 # A view without subscribers is kept for subscribers that reconnect.
 PAUSED_S = 60.0
 PAUSED_ROWS = 100_000
-# Maximum number of rows in all views together, and in the views of one pod.
-VIEW_ROWS = 1_000_000
-POD_VIEW_ROWS = 500_000
 
 
 class Usage(NamedTuple):
@@ -59,12 +57,9 @@ class LiveHub:
         self.reader = reader
         self._feed = feed
         self.tick_s = settings.live_tick_ms / 1000
-        self._max = settings.max_live
-        self._max_per_key = settings.max_live_per_key
+        self.room = Room(settings)
         self._subscriptions: set[Subscription] = set()
-        self._per_key: Counter[str] = Counter()
         self._watches: dict[int, _BoardWatcher] = {}
-        self._rows: Counter[str] = Counter()
         # Oldest first, each with the time when its last subscriber left.
         self._paused: OrderedDict[ViewSpec, tuple[float, View]] = OrderedDict()
         self._sweeping: asyncio.Task[None] | None = None
@@ -74,9 +69,9 @@ class LiveHub:
     def usage(self) -> Usage:
         return Usage(
             len(self._watches),
-            self._rows.total(),
+            self.room.rows,
             len(self._subscriptions),
-            sum(self._per_key.values()),
+            self.room.per_key,
             len(self._paused),
         )
 
@@ -88,11 +83,11 @@ class LiveHub:
         """
         if self._ended is not None:
             raise self._ended
-        self._need_room(audience, specs)
         # Counted before the first await, so that concurrent calls can't exceed the limits.
+        new_rows = sum(spec.size for spec in set(specs) if not self._has(spec))
+        self.room.enter(audience, _rows_of(specs), new_rows)
         subscription = Subscription(audience, specs)
         self._subscriptions.add(subscription)
-        self._per_key[audience.key_id] += 1
         if self._sweeping is None:
             self._sweeping = asyncio.create_task(self._sweep(), name="live hub")
         try:
@@ -110,9 +105,7 @@ class LiveHub:
         if subscription not in self._subscriptions:
             return
         self._subscriptions.discard(subscription)
-        self._per_key[subscription.audience.key_id] -= 1
-        if not self._per_key[subscription.audience.key_id]:
-            del self._per_key[subscription.audience.key_id]
+        self.room.leave(subscription.audience, _rows_of(subscription.specs))
         for spec in subscription.specs:
             if (watch := self._watches.get(spec.board_id)) is not None:
                 watch.leave(spec, subscription)
@@ -136,35 +129,18 @@ class LiveHub:
             watch = self._watches[spec.board_id] = _BoardWatcher(self, spec.board_id, pod_id)
         return watch
 
-    def _need_room(self, audience: SubscriberAccess, specs: Sequence[ViewSpec]) -> None:
-        watches = [self._watches.get(spec.board_id) for spec in specs]
-        new = {spec for spec, watch in zip(specs, watches, strict=True) if watch is None or not watch.has(spec)}
-        new_rows = sum(spec.size for spec in new)
-        if len(self._subscriptions) >= self._max or self._rows.total() + new_rows > VIEW_ROWS:
-            raise TooMany(
-                "too_many_subscriptions", "This server has reached its limit of subscriptions. Try again later."
-            )
-        if self._rows[audience.pod_id] + new_rows > POD_VIEW_ROWS:
-            raise TooMany(
-                "too_many_subscriptions",
-                f"The live views of this pod have {POD_VIEW_ROWS:,} rows on this server, the maximum. Try again later.",
-            )
-        if self._per_key[audience.key_id] >= self._max_per_key:
-            whose = "without a key" if not audience.key_id else "with this key"
-            raise TooMany("too_many_subscriptions", f"At most {self._max_per_key} subscriptions {whose} are allowed.")
+    def _has(self, spec: ViewSpec) -> bool:
+        watch = self._watches.get(spec.board_id)
+        return watch is not None and watch.has(spec)
 
     # For watchers
 
-    def resume(self, spec: ViewSpec, pod_id: str) -> View | None:
-        """Count the rows of a view as used, and return the view if it is paused."""
-        self._rows[pod_id] += spec.size
+    def resume(self, spec: ViewSpec) -> View | None:
+        """Return a view if it is paused."""
         paused = self._paused.pop(spec, None)
         return None if paused is None else paused[1]
 
-    def pause(self, spec: ViewSpec, pod_id: str, view: View | None) -> None:
-        self._rows[pod_id] -= spec.size
-        if not self._rows[pod_id]:
-            del self._rows[pod_id]
+    def pause(self, spec: ViewSpec, view: View | None) -> None:
         if view is not None:
             self._paused[spec] = (time.monotonic(), view)
 
@@ -217,13 +193,20 @@ class LiveHub:
             self._paused.popitem(last=False)
 
 
+def _rows_of(specs: Sequence[ViewSpec]) -> int:
+    return sum(spec.size for spec in specs)
+
+
 class _SharedView:
     """A view with its subscriptions. At most one read of it runs at a time."""
 
-    def __init__(self, hub: LiveHub, spec: ViewSpec, pod_id: str) -> None:
+    def __init__(self, hub: LiveHub, spec: ViewSpec, pod_id: str, *, is_anonymous: bool) -> None:
         self._hub = hub
         self.spec = spec
-        self.view = hub.resume(spec, pod_id)
+        self._pod_id = pod_id
+        self._is_anonymous = is_anonymous
+        hub.room.open_view(pod_id, spec.size, is_anonymous=is_anonymous)
+        self.view = hub.resume(spec)
         self.subscriptions: set[Subscription] = set()
         self.task: asyncio.Task[None] | None = None
         self._mark: Hashable | None = None
@@ -231,6 +214,12 @@ class _SharedView:
         # When the last read began, and its error if it failed.
         self._read_at = -math.inf
         self._failure: LaurelsError | None = None
+
+    def close(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+        self._hub.room.close_view(self._pod_id, self.spec.size, is_anonymous=self._is_anonymous)
+        self._hub.pause(self.spec, self.view)
 
     async def first_look(self, coming: float) -> View:
         """Return the view as it is now.
@@ -306,7 +295,8 @@ class _BoardWatcher:
     def enter(self, spec: ViewSpec, subscription: Subscription) -> _SharedView:
         viewed = self._viewed.get(spec)
         if viewed is None:
-            viewed = self._viewed[spec] = _SharedView(self._hub, spec, self._pod_id)
+            is_anonymous = subscription.audience.is_anonymous
+            viewed = self._viewed[spec] = _SharedView(self._hub, spec, self._pod_id, is_anonymous=is_anonymous)
             self._hint.set()
         viewed.subscriptions.add(subscription)
         return viewed
@@ -318,9 +308,7 @@ class _BoardWatcher:
         viewed.subscriptions.discard(subscription)
         if not viewed.subscriptions:
             del self._viewed[spec]
-            if viewed.task is not None:
-                viewed.task.cancel()
-            self._hub.pause(spec, self._pod_id, viewed.view)
+            viewed.close()
         if not self._viewed:
             self._task.cancel()
             self._hear(set())

@@ -8,16 +8,32 @@ from laurels.service.live.view import Frame, View, ViewSpec
 
 
 class SubscriberAccess:
-    """The key of a subscriber, the pod of the board that it watches, and control of its connection.
+    """The key and the address of a subscriber, the pod of the board that it watches, and control of its connection.
 
-    `check` raises once the subscriber may no longer read; `cut` closes the connection.
+    `is_from_outside`: anybody can be this caller. `check` raises once the subscriber may no longer read; `cut` closes
+    the connection.
     """
 
-    def __init__(self, key_id: str, pod_id: str, check: Callable[[], None], cut: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        key_id: str,
+        pod_id: str,
+        check: Callable[[], None],
+        cut: Callable[[], None],
+        *,
+        address: str = "",
+        is_from_outside: bool = False,
+    ) -> None:
         self.key_id = key_id
         self.pod_id = pod_id
         self.check = check
         self.cut = cut
+        self.address = address
+        self.is_from_outside = is_from_outside
+
+    @property
+    def is_anonymous(self) -> bool:
+        return not self.key_id
 
 
 class Subscription:

@@ -1,17 +1,15 @@
 """The gate that every call passes: rate limits per address, key, player and pod, and load shedding.
 
-Admin keys have no rate limits. Calls from this machine have no limit of their address, because a proxy on it would
-share one. An IPv6 customer has a whole network, so its first 64 bits count as the address.
+Admin keys have no rate limits.
 """
 
 import asyncio
 import enum
-import ipaddress
 import time
-from functools import lru_cache
 
 import structlog
 
+from laurels.core.addresses import limited_address
 from laurels.errors import LaurelsError, TooMany, Unavailable
 from laurels.logs import LogLimit
 from laurels.metrics import QUEUE_DELAY, SHED_CALLS
@@ -30,8 +28,6 @@ LOOK_S = 0.005
 LOG_EVERY_S = 10.0
 # Per interval: 2 % in a second.
 GROWTH = 1.001
-# Callers that anybody can be. Only they have a limit of their address: the servers of a game share one.
-_FROM_OUTSIDE = {None, Role.CLIENT, Role.PLAYER}
 
 
 class Work(enum.Enum):
@@ -64,7 +60,7 @@ class Gate:
 
     def refuse(self, address: str) -> LaurelsError | None:
         """Count a call. Return the error to respond with, or None if the call is admitted."""
-        if self._address_rate and (whose := _limited_address(address)) is not None:
+        if self._address_rate and (whose := limited_address(address)) is not None:
             error = _take(self._rates, Rate.per_second("address", whose, self._address_rate))
             if error is not None:
                 return error
@@ -113,7 +109,7 @@ class Traffic:
             limits.append(Rate.per_second("key", caller.key_id, settings.rate_per_key))
         if pod_id is not None and not caller.is_admin and settings.rate_per_pod:
             limits.append(Rate.per_second("pod", pod_id, settings.rate_per_pod))
-        address_rate = settings.rate_per_address if caller.role in _FROM_OUTSIDE else 0
+        address_rate = settings.rate_per_address if caller.is_from_outside else 0
         shedder = None if work is None else self._shedders.get(work)
         return Gate(self._rates, tuple(limits), address_rate, shedder, self.overloaded, pod_id or "")
 
@@ -121,7 +117,7 @@ class Traffic:
         """Count a call with a key that is not valid. Raises TooMany if its sender has sent too many of them."""
         if (count := self._wrong_keys_log.count()) is not None:
             log.warning("wrong_keys", count=count, last_address=address)
-        whose = _limited_address(address)
+        whose = limited_address(address)
         if whose is not None and self._settings.wrong_keys_per_minute:
             rate = Rate.per_minute("wrong-keys", whose, self._settings.wrong_keys_per_minute)
             self._rates.need(rate, "too_many_wrong_keys", "Too many calls with wrong keys came from this address.")
@@ -166,18 +162,3 @@ def _take(rates: Rates, rate: Rate) -> TooMany | None:
         return None
     told = f"More than {rate.per_s:g} calls per second for this {rate.policy}. Slow down."
     return too_many(rate, wait_s, "too_many_calls", told)
-
-
-@lru_cache(maxsize=10_000)
-def _limited_address(address: str) -> str | None:
-    """Return what counts as an address; None if it has no limit."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        # A local socket.
-        return None
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is None:
-            return None if parsed.is_loopback else str(ipaddress.ip_network((parsed, 64), strict=False))
-        parsed = parsed.ipv4_mapped
-    return None if parsed.is_loopback else str(parsed)

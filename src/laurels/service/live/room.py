@@ -1,0 +1,111 @@
+"""The room for live updates on this server: subscriptions and rows of views, in total and per pod, key and address.
+
+Views are shared: all subscribers of the same rows cost one view. The rows of a view count for its pod, and once more
+for each subscriber's address, because an address could otherwise make a view of its own with every socket.
+"""
+
+from collections import Counter
+
+from laurels.core.addresses import limited_address
+from laurels.errors import Invalid, TooMany
+from laurels.service.live.subscription import SubscriberAccess
+from laurels.settings import LiveSettings
+
+# Maximum number of rows in all views together, in the views of one pod, and in those of it that callers without a key
+# have made.
+VIEW_ROWS = 1_000_000
+POD_VIEW_ROWS = 500_000
+POD_ANONYMOUS_ROWS = 100_000
+# Maximum number of rows that the subscribers of one address follow, and that a caller without a key follows.
+ADDRESS_ROWS = 100_000
+ANONYMOUS_ROWS = 200
+
+
+class Room:
+    def __init__(self, settings: LiveSettings) -> None:
+        self._settings = settings
+        self._subscriptions = 0
+        self._per_key: Counter[str] = Counter()
+        # Of callers that anybody can be.
+        self._per_address: Counter[str] = Counter()
+        self._address_rows: Counter[str] = Counter()
+        # Of the views, by pod.
+        self._rows: Counter[str] = Counter()
+        self._anonymous_rows: Counter[str] = Counter()
+
+    @property
+    def rows(self) -> int:
+        return self._rows.total()
+
+    @property
+    def per_key(self) -> int:
+        return self._per_key.total()
+
+    def enter(self, audience: SubscriberAccess, rows: int, new_rows: int) -> None:
+        """Count a subscription to this many rows, of which `new_rows` are in new views.
+
+        Raises Invalid if a caller without a key asks for too many rows, and TooMany if there is no room.
+        """
+        self._need_room(audience, rows, new_rows)
+        self._subscriptions += 1
+        self._per_key[audience.key_id] += 1
+        if (address := _address_of(audience)) is not None:
+            self._per_address[address] += 1
+            self._address_rows[address] += rows
+
+    def leave(self, audience: SubscriberAccess, rows: int) -> None:
+        self._subscriptions -= 1
+        _take(self._per_key, audience.key_id, 1)
+        if (address := _address_of(audience)) is not None:
+            _take(self._per_address, address, 1)
+            _take(self._address_rows, address, rows)
+
+    def open_view(self, pod_id: str, rows: int, *, is_anonymous: bool) -> None:
+        """Count the rows of a view; `is_anonymous`: a caller without a key was its first subscriber."""
+        self._rows[pod_id] += rows
+        if is_anonymous:
+            self._anonymous_rows[pod_id] += rows
+
+    def close_view(self, pod_id: str, rows: int, *, is_anonymous: bool) -> None:
+        _take(self._rows, pod_id, rows)
+        if is_anonymous:
+            _take(self._anonymous_rows, pod_id, rows)
+
+    def _need_room(self, audience: SubscriberAccess, rows: int, new_rows: int) -> None:
+        limits, pod_id = self._settings, audience.pod_id
+        if audience.is_anonymous and rows > ANONYMOUS_ROWS:
+            raise Invalid(
+                "out_of_range",
+                f"Without a key, a subscription has at most {ANONYMOUS_ROWS} rows: the best, and those around a user.",
+                field="limit",
+                rule=f"<= {ANONYMOUS_ROWS} rows",
+            )
+        if self._subscriptions >= limits.max_live or self.rows + new_rows > VIEW_ROWS:
+            raise _full("This server has reached its limit of subscriptions. Try again later.")
+        if self._rows[pod_id] + new_rows > POD_VIEW_ROWS:
+            raise _full(f"The live views of this pod have {POD_VIEW_ROWS:,} rows on this server, the maximum.")
+        if audience.is_anonymous and self._anonymous_rows[pod_id] + new_rows > POD_ANONYMOUS_ROWS:
+            raise _full(f"The live views without a key have {POD_ANONYMOUS_ROWS:,} rows of this pod, the maximum.")
+        if self._per_key[audience.key_id] >= limits.max_live_per_key:
+            whose = "without a key" if audience.is_anonymous else "with this key"
+            raise _full(f"At most {limits.max_live_per_key} subscriptions {whose} are allowed.")
+        address = _address_of(audience)
+        if address is not None and (
+            self._per_address[address] >= limits.max_live_per_address
+            or self._address_rows[address] + rows > ADDRESS_ROWS
+        ):
+            raise _full(f"At most {limits.max_live_per_address} subscriptions of an address are allowed.")
+
+
+def _address_of(audience: SubscriberAccess) -> str | None:
+    return limited_address(audience.address) if audience.is_from_outside else None
+
+
+def _take(counter: Counter[str], name: str, count: int) -> None:
+    counter[name] -= count
+    if not counter[name]:
+        del counter[name]
+
+
+def _full(message: str) -> TooMany:
+    return TooMany("too_many_subscriptions", message)
