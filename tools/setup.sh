@@ -39,6 +39,8 @@ if [ "$what" = dev ]; then
     have openssl || missing="$missing openssl"
     have kcat || missing="$missing kcat"
     have chromium || missing="$missing chromium"
+    have nginx || missing="$missing nginx-light"
+    have caddy || missing="$missing caddy"
 fi
 if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing Debian packages for the tests, without starting their services:$missing"
@@ -54,10 +56,15 @@ elif [ -n "$missing" ]; then
     say "not installed:$missing. Tests that need them are skipped. (This script installs them as root on Debian.)"
 fi
 
-say "installing the packages pinned in constraints.txt into .venv (for '$what')"
-extra=""
-[ "$what" = dev ] && extra="[dev]"
-.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$extra"
+pip() { .venv/bin/pip --quiet --disable-pip-version-check "$@"; }
+say "installing the packages of requirements.txt into .venv, and checking their hashes"
+pip install --require-hashes -r requirements.txt
+if [ "$what" = dev ]; then
+    say "installing the packages for development, with the versions in constraints.txt"
+    pip install -c constraints.txt -e ".[dev]"
+else
+    pip install --no-deps -e .
+fi
 
 # Apache Kafka for the tests. Maven downloads it into its own cache.
 if [ "$what" = dev ]; then
