@@ -48,7 +48,7 @@ def request_of(kind: str, number: int) -> bytes:
     user = f"user-{number * 7919 % USERS}"
     head = f"Host: x\r\nX-API-Key: {ADMIN_KEY}\r\n"
     if kind == "reads":
-        return f"GET {API}/users/{user}/around?above=100&below=100 HTTP/1.1\r\n{head}\r\n".encode()
+        return f"GET {API}/users/{user}/around?above=50&below=50 HTTP/1.1\r\n{head}\r\n".encode()
     scores = [{"userId": f"user-{(number * 7919 + each) % USERS}", "score": number % 1000} for each in range(SCORES)]
     body = json.dumps({"scores": scores})
     length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
@@ -227,7 +227,7 @@ def main() -> None:
     for kind in ("writes", "reads"):
         print(f"\n{kind}, baseline: without load shedding")
         per_s, p99_ms = measure(kind, given, None, 0)
-        for target_ms in (max(1, round(p99_ms)), LimitSettings().target_delay_ms):
+        for target_ms in (max(1, round(p99_ms / 2)), LimitSettings().target_delay_ms):
             print(f"\n{kind}, LAURELS_TARGET_DELAY_MS={target_ms}")
             measure(kind, given, per_s, target_ms)
 

@@ -166,7 +166,7 @@ class LimitSettings:
     )
     target_delay_ms: int = _setting(
         50,
-        "When reads or writes wait longer than this, in milliseconds, some calls are refused with 503; 0: never.",
+        "Calls that would wait longer than this, in milliseconds, are refused with 503; 0: never.",
         0,
         60_000,
     )

@@ -15,9 +15,19 @@ class FairQueue(Generic[T]):
         # starts at the count of the pod that was served last, so that it can't save up.
         self._served: dict[str, float] = {}
         self._last_served = 0.0
+        self._cost = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
+
+    @property
+    def cost(self) -> float:
+        """Return the cost of all items that wait. O(1)."""
+        return self._cost
+
+    def peek(self) -> T:
+        """Return the item that `take` would remove."""
+        return self._waiting[min(self._waiting, key=self._served.__getitem__)][0][1]
 
     def waiting_of(self, pod_id: str) -> int:
         """Return how many items of a pod wait."""
@@ -28,6 +38,7 @@ class FairQueue(Generic[T]):
             self._waiting[pod_id] = deque()
             self._served[pod_id] = max(self._served.get(pod_id, 0.0), self._last_served)
         self._waiting[pod_id].append((cost, item))
+        self._cost += cost
 
     def take(self) -> tuple[str, float, T]:
         """Remove the next item, and return it with its pod and its cost. `charge` counts the cost."""
@@ -35,6 +46,7 @@ class FairQueue(Generic[T]):
         cost, item = self._waiting[pod_id].popleft()
         if not self._waiting[pod_id]:
             del self._waiting[pod_id]
+        self._cost -= cost
         return pod_id, cost, item
 
     def charge(self, pod_id: str, cost: float) -> None:

@@ -405,7 +405,11 @@ class Endpoint:
         return call.laurels.traffic.gate(call.caller, call.pod_id, self.work)
 
     def _admit(self, call: Call[Any, Any], caller: Caller, pod_id: str | None) -> None:
-        refused = call.laurels.traffic.gate(caller, pod_id, self.work).refuse(call.address)
+        traffic = call.laurels.traffic
+        gate = traffic.gate(caller, pod_id, self.work)
+        if gate.sheds():
+            raise traffic.overloaded
+        refused = gate.refuse(call.address)
         if refused is not None:
             raise refused
 

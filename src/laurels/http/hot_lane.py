@@ -95,13 +95,15 @@ class Plan:
 class HotCall:
     """A request in the hot lane."""
 
-    __slots__ = ("_body", "body_bytes", "headers", "length", "plan", "user")
+    __slots__ = ("_body", "_is_shed", "body_bytes", "headers", "length", "plan", "user")
 
     def __init__(self, plan: Plan, user: str, headers: Headers) -> None:
         self.plan = plan
         self.user = user
         self.headers = headers
         self._body: Any = None
+        # The call is refused because of an overload; with a body, that is known before it is decoded.
+        self._is_shed = False
         self.body_bytes = plan.body_bytes
         # The length of the body that arrived.
         self.length = 0
@@ -109,6 +111,9 @@ class HotCall:
     def decode(self, body: bytes) -> bool:
         """Decode the body, and return False if it is invalid."""
         self.length = len(body)
+        self._is_shed = self.plan.gate.sheds()
+        if self._is_shed:
+            return True
         try:
             self._body = self.plan.endpoint.decode(body)
         except LaurelsError:
@@ -132,9 +137,12 @@ class HotCall:
     def run(self, address: str, respond: Respond) -> None:
         """Answer the call, at once or from a callback. `address`: that of the client."""
         plan = self.plan
+        if self._is_shed or (not self.body_bytes and plan.gate.sheds()):
+            respond(*_overloaded(plan.call.laurels.traffic.overloaded))
+            return
         refused = plan.gate.refuse(address)
         if refused is not None:
-            respond(*_refusal(refused, plan.call.laurels.traffic.overloaded))
+            respond(*_problem(refused))
             return
         if plan.answer_now is not None:
             try:
@@ -280,11 +288,6 @@ def _split(url: bytes) -> tuple[bytes, bytes | None, bytes | None]:
         return url, None, None
     path, user, action = found.groups()
     return path, action, user
-
-
-def _refusal(error: LaurelsError, overloaded: LaurelsError) -> tuple[int, bytes, Headers]:
-    """Return the response to a call that is not admitted; an overloaded server makes it only once."""
-    return _overloaded(error) if error is overloaded else _problem(error)
 
 
 def _problem(error: LaurelsError) -> tuple[int, bytes, Headers]:

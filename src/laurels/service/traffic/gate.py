@@ -6,6 +6,7 @@ Admin keys have no rate limits.
 import asyncio
 import enum
 import time
+from collections.abc import Callable
 
 import structlog
 
@@ -16,18 +17,17 @@ from laurels.metrics import QUEUE_DELAY, SHED_CALLS
 from laurels.ports import Role
 from laurels.service.boards.caller import Caller
 from laurels.service.traffic.rates import Rate, Rates, too_many
-from laurels.service.traffic.shedder import INTERVAL_S, Shedder
+from laurels.service.traffic.shedder import Shedder
 from laurels.service.write.batcher import Batcher
 from laurels.settings import LimitSettings
 from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
 
-# How often the delay is measured.
+# How often the delay is measured and shown.
 LOOK_S = 0.005
+INTERVAL_S = 0.05
 LOG_EVERY_S = 10.0
-# Per interval: 2 % in a second.
-GROWTH = 1.001
 
 
 class Work(enum.Enum):
@@ -40,7 +40,7 @@ class Work(enum.Enum):
 class Gate:
     """Admits the calls of one caller to one pod."""
 
-    __slots__ = ("_address_rate", "_limits", "_overloaded", "_pod_id", "_rates", "_shedder")
+    __slots__ = ("_address_rate", "_limits", "_pod_id", "_queued_s", "_rates", "_shedder")
 
     def __init__(
         self,
@@ -48,18 +48,25 @@ class Gate:
         limits: tuple[Rate, ...],
         address_rate: int,
         shedder: Shedder | None,
-        overloaded: Unavailable,
+        queued_s: Callable[[str], float] | None,
         pod_id: str,
     ) -> None:
         self._rates = rates
         self._limits = limits
         self._address_rate = address_rate
         self._shedder = shedder
-        self._overloaded = overloaded
+        self._queued_s = queued_s
         self._pod_id = pod_id
 
+    def sheds(self) -> bool:
+        """Return True if a call must be refused, because the server is overloaded. Cheap: before the body is read."""
+        if self._shedder is None:
+            return False
+        queued_s = 0.0 if self._queued_s is None else self._queued_s(self._pod_id)
+        return not self._shedder.admits(self._pod_id, queued_s)
+
     def refuse(self, address: str) -> LaurelsError | None:
-        """Count a call. Return the error to respond with, or None if the call is admitted."""
+        """Count a call for the rates. Return the error to respond with, or None if the call is admitted."""
         if self._address_rate and (whose := limited_address(address)) is not None:
             error = _take(self._rates, Rate.per_second("address", whose, self._address_rate))
             if error is not None:
@@ -68,27 +75,24 @@ class Gate:
             error = _take(self._rates, limit)
             if error is not None:
                 return error
-        if self._shedder is not None and not self._shedder.admits(self._pod_id):
-            return self._overloaded
         return None
 
 
 class Traffic:
-    """Makes gates, and measures the delays that load shedding depends on."""
+    """Makes gates, and measures the delays of the event loop and of writes."""
 
     def __init__(self, settings: LimitSettings, rates: Rates, batcher: Batcher) -> None:
         self._settings = settings
         self._rates = rates
         self._batcher = batcher
         target_s = settings.target_delay_ms / 1000
-        self._shedders = {work: Shedder(target_s) for work in Work} if target_s else {}
+        self._shedders = {work: Shedder(target_s, _call_next_round) for work in Work} if target_s else {}
         # One error for all refused calls, because its response is made only once (http/hot_lane.py).
         self.overloaded = Unavailable(
             "overloaded", "The server has more calls than it can answer soon. Try again later."
         )
         self._wrong_keys_log = LogLimit(LOG_EVERY_S)
         self._shed_log = LogLimit(LOG_EVERY_S)
-        self._shortest_write_s = 0.0
         self._measuring: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -111,7 +115,8 @@ class Traffic:
             limits.append(Rate.per_second("pod", pod_id, settings.rate_per_pod))
         address_rate = settings.rate_per_address if caller.is_from_outside else 0
         shedder = None if work is None else self._shedders.get(work)
-        return Gate(self._rates, tuple(limits), address_rate, shedder, self.overloaded, pod_id or "")
+        queued_s = self._batcher.queued_s if work is Work.WRITE else None
+        return Gate(self._rates, tuple(limits), address_rate, shedder, queued_s, pod_id or "")
 
     def note_wrong_key(self, address: str) -> None:
         """Count a call with a key that is not valid. Raises TooMany if its sender has sent too many of them."""
@@ -123,37 +128,31 @@ class Traffic:
             self._rates.need(rate, "too_many_wrong_keys", "Too many calls with wrong keys came from this address.")
 
     async def _measure(self) -> None:
-        """Measure how late the event loop is, and how long writes wait, and adjust the shedders."""
+        """Show how late the event loop is and how long writes wait, and count what was refused."""
         late_s = float("inf")
         ends = time.monotonic() + INTERVAL_S
         while True:
             asked = time.monotonic()
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
+            # The shortest delay, because a queue that is empty now and then is no overload.
             late_s = min(late_s, max(0.0, now - asked - LOOK_S))
             if now >= ends:
-                self._adjust(Work.READ, late_s)
-                self._adjust(Work.WRITE, late_s + self._write_delay_s(), self._batcher.take_answered())
+                self._show(Work.READ, late_s)
+                self._show(Work.WRITE, late_s + self._batcher.queued_s())
                 ends, late_s = now + INTERVAL_S, float("inf")
 
-    def _write_delay_s(self) -> float:
-        """Return how much longer writes take than they must: a transaction on a slow disk is no overload."""
-        wait_s = self._batcher.shortest_wait_s()
-        if wait_s is None:
-            return 0.0
-        # The shortest time grows slowly, because the disk can become slower.
-        self._shortest_write_s = min(wait_s, self._shortest_write_s * GROWTH + 0.0001)
-        return wait_s - self._shortest_write_s
-
-    def _adjust(self, work: Work, delay_s: float, completed: int | None = None) -> None:
+    def _show(self, work: Work, delay_s: float) -> None:
         QUEUE_DELAY.labels(work.value).set(delay_s)
-        self._note_shed(work, self._shedders[work].adjust(delay_s, completed), delay_s)
-
-    def _note_shed(self, work: Work, refused: int, delay_s: float) -> None:
+        refused = self._shedders[work].take_refused()
         if refused:
             SHED_CALLS.labels(work.value).inc(refused)
             if self._shed_log.count(work.value) is not None:
                 log.warning("overloaded", work=work.value, refused_now=refused, delay_ms=round(delay_s * 1000))
+
+
+def _call_next_round(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
 
 
 def _take(rates: Rates, rate: Rate) -> TooMany | None:

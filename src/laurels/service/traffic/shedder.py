@@ -1,82 +1,56 @@
-"""Load shedding: when work waits too long, refuse some of the new calls at once, so that the others are answered soon.
+"""Load shedding: refuse calls at once that would have to wait too long, so that the others are answered soon.
 
-Every INTERVAL_S, the shedder is told how long work waited at least during that time, because a queue that was short for
-a moment is no overload. If that is more than the target, it admits fewer calls than were completed, and waits until
-that has had its effect; otherwise it admits a few more, until nothing has to be refused. What it admits is divided
-between the pods: those that send less than their share are not affected.
+A call waits for the calls that the event loop took up before it in the same round, and a write also for the writes of
+its pod that are queued. Both are known when the call arrives, so a burst is cut off at once. A pod that was served less
+than the others in a round is served although the round is late, so that a busy pod can't push it out.
 """
 
-import math
-from collections.abc import Mapping
-
-INTERVAL_S = 0.05
-# The calls per interval that are always admitted.
-FLOOR = 25
-# What is admitted in an overload, as a part of what was completed: at least and at most. And the growth per interval.
-LEAST, MOST, MORE = 0.3, 0.9, 1.03
-# The maximum time to wait for the effect of a change.
-HOLD_S = 0.5
+import time
+from collections.abc import Callable
 
 
 class Shedder:
-    def __init__(self, target_s: float) -> None:
+    """`call_next_round` calls a function in the next round of the event loop."""
+
+    def __init__(
+        self,
+        target_s: float,
+        call_next_round: Callable[[Callable[[], None]], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._target_s = target_s
-        # By pod: the calls of this interval.
-        self._arrived: dict[str, int] = {}
+        self._call_next_round = call_next_round
+        self._clock = clock
+        # When the first call of this round arrived, and the admitted calls of the round, by pod and in total.
+        self._is_in_round = False
+        self._began = 0.0
+        self._admitted: dict[str, int] = {}
+        self._total = 0
         self._refused = 0
-        # The calls to admit per interval.
-        self._budget = math.inf
-        self._hold_s = 0.0
-        # By pod: the part of its calls to admit, if not all, and what is left of the last ones.
-        self._ratio: dict[str, float] = {}
-        self._credit: dict[str, float] = {}
 
-    def admits(self, pod_id: str) -> bool:
-        """Count a call, and return False if it must be refused."""
-        self._arrived[pod_id] = self._arrived.get(pod_id, 0) + 1
-        ratio = self._ratio.get(pod_id)
-        if ratio is None:
-            return True
-        # Spread evenly, so that the admitted calls don't arrive as a burst.
-        credit = self._credit.get(pod_id, 0.0) + ratio
-        is_admitted = credit >= 1
-        self._credit[pod_id] = credit - is_admitted
-        self._refused += not is_admitted
-        return is_admitted
+    def admits(self, pod_id: str, queued_s: float = 0.0) -> bool:
+        """Return False if a call must be refused. `queued_s`: how long it would wait in a queue."""
+        if not self._is_in_round:
+            # Time before the first call was spent on other work: that is a pause, and no overload.
+            self._is_in_round, self._began = True, self._clock()
+            self._call_next_round(self._end_round)
+        served = self._admitted.get(pod_id, 0)
+        if queued_s > self._target_s or (
+            # The first call of a round is never late.
+            self._total and self._clock() - self._began > self._target_s and served * len(self._admitted) >= self._total
+        ):
+            self._refused += 1
+            return False
+        self._admitted[pod_id] = served + 1
+        self._total += 1
+        return True
 
-    def adjust(self, delay_s: float, completed: int | None = None) -> int:
-        """End an interval in which work waited for at least `delay_s`. Return how many calls were refused in it.
+    def _end_round(self) -> None:
+        self._is_in_round = False
+        self._admitted.clear()
+        self._total = 0
 
-        `completed`: the calls that were answered; None if that is as many as were admitted.
-        """
-        arrived, self._arrived = self._arrived, {}
+    def take_refused(self) -> int:
+        """Return how many calls were refused since the last call."""
         refused, self._refused = self._refused, 0
-        calls = sum(arrived.values())
-        self._hold_s -= INTERVAL_S
-        if delay_s > self._target_s:
-            if self._hold_s <= 0:
-                done = calls - refused if completed is None else completed
-                self._budget = max(FLOOR, done * min(MOST, max(LEAST, self._target_s / delay_s)))
-                self._hold_s = min(HOLD_S, delay_s)
-        elif refused:
-            self._budget = self._budget * MORE + 1
-        elif not math.isinf(self._budget):
-            # Nothing had to be refused. Keep a limit for a while, in case the load comes back.
-            self._budget = self._budget * 2 if self._budget < 4 * calls + FLOOR else math.inf
-        self._ratio = {} if calls <= self._budget else _ratios(arrived, self._budget)
-        if not self._ratio:
-            self._credit.clear()
         return refused
-
-
-def _ratios(arrived: Mapping[str, int], budget: float) -> dict[str, float]:
-    """Divide a budget: pods within an equal share keep all calls, and the others divide what these leave over."""
-    left, pods = budget, len(arrived)
-    share = 0.0
-    for calls in sorted(arrived.values()):
-        share = left / pods
-        if calls > share:
-            break
-        left -= calls
-        pods -= 1
-    return {pod_id: share / calls for pod_id, calls in arrived.items() if calls > share}

@@ -5,6 +5,8 @@ The queue is bounded in total and per pod, so that one busy game can't block the
 """
 
 import asyncio
+import math
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
@@ -13,6 +15,7 @@ from itertools import islice, repeat
 import structlog
 from msgspec import Struct
 
+from laurels.core.fair_queue import FairQueue
 from laurels.errors import LaurelsError, TooMany, Unavailable
 from laurels.metrics import BATCHES, EVENTS
 from laurels.ports import AsOf, Event, RankChange, RanksWanted, RecordedEvent, RecordOutcome
@@ -25,6 +28,12 @@ log = structlog.get_logger()
 
 # Start a second transaction next to a running one only if this many events wait: otherwise they share the next one.
 ADDITIONAL_EVENTS = 100
+# A queue of so few events is no overload.
+SHORT_QUEUE = 32
+# What counts for the pace: batches of at least this many events, unless they took longer than this.
+LARGE_BATCH, PAUSE_S = 16, 1.0
+# The weight of the earlier batches in the pace, with each batch.
+KEPT_PACE = 0.9
 # The number of senders to answer per tick of the event loop.
 ANSWERS_PER_TICK = 16
 
@@ -73,6 +82,35 @@ class _Piece(Struct):
                 log.exception("write_not_answered", events=len(self.events))
 
 
+class _Pace:
+    """How fast large batches are written: the time per event, of the last ones, and the shortest time of a batch."""
+
+    def __init__(self) -> None:
+        self._spent_s = self._events = 0.0
+        self._last = 0.0
+        self.per_event_s = 0.0
+        # The shortest times of this minute and of the last one, because a disk can become slower.
+        self._shortest = [math.inf, math.inf]
+        self._minute = 0
+
+    @property
+    def shortest_s(self) -> float:
+        """Return the shortest time of a batch; 0 if there was none."""
+        return 0.0 if (shortest := min(self._shortest)) == math.inf else shortest
+
+    def note(self, events: int, began: float, ended: float) -> None:
+        """Count a batch. One that began before the last one had ended took the time since then."""
+        took_s, self._last = ended - max(began, self._last), ended
+        if (minute := int(ended // 60)) != self._minute:
+            self._shortest, self._minute = [math.inf, self._shortest[0]], minute
+        self._shortest[0] = min(self._shortest[0], ended - began)
+        # A transaction of a few events takes as long as one of many, and a long pause is no work.
+        if events >= LARGE_BATCH and took_s < PAUSE_S:
+            self._spent_s = KEPT_PACE * self._spent_s + took_s
+            self._events = KEPT_PACE * self._events + events
+            self.per_event_s = self._spent_s / self._events
+
+
 class Batcher:
     def __init__(
         self,
@@ -90,16 +128,17 @@ class Batcher:
         self._max_batch = settings.max_batch
         self._max_pending = settings.max_pending
         self._timeout_s = settings.write_timeout_ms / 1000
-        self._queue: deque[_Piece] = deque()
+        # What waits to be recorded; the pods take turns.
+        self._queue: FairQueue[_Piece] = FairQueue()
         # All unanswered pieces, oldest first; answered ones are removed later. And the timer of the oldest one.
         self._unanswered: deque[_Piece] = deque()
         self._expiry: asyncio.TimerHandle | None = None
         # The number of events that are not answered yet, by pod and in total.
         self._pending: Counter[str] = Counter()
         self._waiting = 0
-        # The shortest time from the arrival of a write to its answer, since somebody asked.
-        self._shortest_s: float | None = None
-        self._answered = 0
+        # Of the events that are not answered yet, those whose calls could have been refused, by pod.
+        self._refusable: Counter[str] = Counter()
+        self._pace = _Pace()
         # The number of batches that are being recorded, and the tasks that record batches or finish them.
         self._recording = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,23 +158,19 @@ class Batcher:
         if self._expiry is not None:
             self._expiry.cancel()
 
-    def shortest_wait_s(self) -> float | None:
-        """Return the shortest time that a write took since the last call; None if there was no write.
+    def queued_s(self, pod_id: str | None = None) -> float:
+        """Return about how long a write would wait for the writes that are queued, beyond the time of a transaction.
 
-        If none was answered, it is the time that the oldest one has waited so far.
+        `pod_id`: a write of this pod, which waits for its own pod's writes, and for as many of the others. Writes that
+        are repeated by their sender (from Kafka) don't count.
         """
-        shortest, self._shortest_s = self._shortest_s, None
-        if shortest is None and self._waiting and self._unanswered:
-            return self._wait_s(self._unanswered[0])
-        return shortest
-
-    def take_answered(self) -> int:
-        """Return the number of writes that were answered since the last call."""
-        answered, self._answered = self._answered, 0
-        return answered
-
-    def _wait_s(self, piece: _Piece) -> float:
-        return asyncio.get_running_loop().time() - (piece.due - self._timeout_s)
+        waiting = self._refusable.total()
+        if pod_id is not None:
+            own = self._refusable[pod_id]
+            waiting = min(waiting, own * max(1, len(self._refusable)))
+        if waiting <= SHORT_QUEUE:
+            return 0.0
+        return max(0.0, waiting * self._pace.per_event_s - 2 * self._pace.shortest_s)
 
     async def write(
         self, events: Sequence[Event], *, may_spool: bool = True, wanted: RanksWanted = RanksWanted.BOTH
@@ -167,7 +202,9 @@ class Batcher:
     ) -> _Piece:
         loop = asyncio.get_running_loop()
         piece = _Piece(events, may_spool, wanted, loop.time() + self._timeout_s, previous, done)
-        self._queue.append(piece)
+        self._queue.add(events[0].board.pod_id, len(events), piece)
+        if may_spool:
+            self._refusable[events[0].board.pod_id] += len(events)
         self._unanswered.append(piece)
         if self._expiry is None:
             self._expiry = loop.call_at(piece.due, self._expire)
@@ -223,10 +260,11 @@ class Batcher:
         """Return True if no transaction is running, or if the ledger can run one more and enough events wait."""
         if self._recording == 0:
             return True
-        if not self._queue[0].may_start:
-            return False
-        waiting = sum(len(piece.events) for piece in islice(self._queue, ADDITIONAL_EVENTS))
-        return self._recording < self._recorder.at_once and waiting >= ADDITIONAL_EVENTS
+        return (
+            self._recording < self._recorder.at_once
+            and self._queue.cost >= ADDITIONAL_EVENTS
+            and self._queue.peek().may_start
+        )
 
     async def _record_batches(self, pieces: list[_Piece]) -> None:
         """Record a batch, and the next ones as long as events wait.
@@ -235,6 +273,7 @@ class Batcher:
         answered meanwhile.
         """
         while pieces:
+            began = time.monotonic()
             events = [event for piece in pieces for event in piece.events]
             try:
                 recorded = await self._record(events, may_spool=pieces[0].may_spool)
@@ -244,23 +283,33 @@ class Batcher:
                     piece.previous = None
                 self._recording -= 1
                 self._wake.set()
-            self._start(self._finish(pieces, events, recorded))
+            self._start(self._finish(pieces, events, recorded, began))
             pieces = []
             if self._queue and self._may_record():
                 self._recording += 1
                 pieces = self._take()
 
     def _take(self) -> list[_Piece]:
-        pieces = [self._queue.popleft()]
+        pieces = [self._next()]
         size = len(pieces[0].events)
-        while (
-            self._queue
-            and size + len(self._queue[0].events) <= self._max_batch
-            and self._queue[0].may_spool is pieces[0].may_spool
-        ):
-            pieces.append(self._queue.popleft())
-            size += len(pieces[-1].events)
+        while self._queue:
+            piece = self._queue.peek()
+            if (
+                size + len(piece.events) > self._max_batch
+                or piece.may_spool is not pieces[0].may_spool
+                or not piece.may_start
+            ):
+                break
+            pieces.append(self._next())
+            size += len(piece.events)
         return pieces
+
+    def _next(self) -> _Piece:
+        pod_id, cost, piece = self._queue.take()
+        self._queue.charge(pod_id, cost)
+        if not self._queue:
+            self._queue.forget()
+        return piece
 
     async def _record(self, events: list[Event], *, may_spool: bool) -> Recording | LaurelsError:
         try:
@@ -307,7 +356,9 @@ class Batcher:
             AsOf(),
         )
 
-    async def _finish(self, pieces: list[_Piece], events: list[Event], recorded: Recording | LaurelsError) -> None:
+    async def _finish(
+        self, pieces: list[_Piece], events: list[Event], recorded: Recording | LaurelsError, began: float
+    ) -> None:
         """Rank a recorded batch and answer its senders."""
         answers: Iterator[WriteResult | LaurelsError]
         try:
@@ -323,12 +374,16 @@ class Batcher:
             )
             failure.outcome_unknown = True
             answers = repeat(failure)
-        wait_s = self._wait_s(pieces[-1])
-        self._shortest_s = wait_s if self._shortest_s is None else min(self._shortest_s, wait_s)
-        self._answered += len(pieces)
+        if not isinstance(recorded, LaurelsError):
+            self._pace.note(len(events), began, time.monotonic())
         self._waiting -= len(events)
         for piece in pieces:
-            self._pending[piece.events[0].board.pod_id] -= len(piece.events)
+            pod_id = piece.events[0].board.pod_id
+            self._pending[pod_id] -= len(piece.events)
+            if piece.may_spool:
+                self._refusable[pod_id] -= len(piece.events)
+                if not self._refusable[pod_id]:
+                    del self._refusable[pod_id]
         for number, piece in enumerate(pieces, 1):
             if isinstance(recorded, Unavailable) and recorded.outcome_unknown:
                 piece.answer([_may_be_stored(piece, "The connection to the ledger was lost.")] * len(piece.events))
