@@ -16,7 +16,7 @@ from laurels.http.routes import build_app
 from laurels.ports import Applied, Event, RecordedEvent, RecordOutcome, Row
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection
-from laurels.service.write.batcher import ADDITIONAL_EVENTS
+from laurels.service.write.batcher import ADDITIONAL_EVENTS, SHORT_QUEUE
 from laurels.service.write.submissions import Accepted, Submission
 from support.ledgers import FakeClock
 from support.services import running
@@ -301,5 +301,58 @@ def test_index_fault_does_not_stop_later_writes(tmp_path: Path) -> None:
             index.broken = False
             answer = await laurels.submissions.submit(board, Submission("ada", 1, event_id="e2"))
             assert (answer.score, answer.rank) == (2, 1)
+
+    asyncio.run(run())
+
+
+def test_writes_of_one_pod_do_not_wait_behind_the_queue_of_another(tmp_path: Path) -> None:
+    async def run() -> None:
+        ledger = GatedLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger, max_batch=100, max_pending=100_000) as laurels:
+            await laurels.access.create_pod("calm", "Calm")
+            busy = default_board(laurels)
+            calm = await laurels.boards.create(Board(id=0, uuid="calm", pod_id="calm", name="Calm", created_at=0), None)
+            ledger.gate.clear()
+            tasks = [asyncio.create_task(laurels.submissions.submit_many(busy, submissions(50))) for _ in range(40)]
+            await until_so(lambda: ledger.waiting == 1, "a batch waits for the gate")
+            one = asyncio.create_task(laurels.submissions.submit(calm, Submission("ada", 1)))
+            await asyncio.sleep(0)
+            ledger.gate.set()
+            await one
+            # The batch that was waiting, and the next one, of twenty.
+            assert len(ledger.batches) <= 4
+            assert sum(task.done() for task in tasks) < 10
+            await asyncio.gather(*tasks)
+
+    asyncio.run(run())
+
+
+def test_expected_wait_follows_from_the_queue_of_the_pod_and_the_pace(tmp_path: Path) -> None:
+    async def run() -> None:
+        ledger = GatedLedger(tmp_path / "laurels.db")
+        async with running(tmp_path, ledger=ledger, max_pending=100_000) as laurels:
+            batcher, board = laurels.batcher, default_board(laurels)
+            assert batcher.queued_s("default") == 0
+            for _ in range(3):
+                await laurels.submissions.submit_many(board, submissions(1000))
+            assert batcher.queued_s("default") == batcher.queued_s() == 0
+            ledger.gate.clear()
+            few = asyncio.create_task(laurels.submissions.submit_many(board, submissions(SHORT_QUEUE)))
+            await until_so(lambda: ledger.waiting == 1, "a batch waits for the gate")
+            assert batcher.queued_s("default") == 0
+            many = [asyncio.create_task(laurels.submissions.submit_many(board, submissions(1000))) for _ in range(20)]
+            await asyncio.sleep(0)
+            expected = batcher.queued_s("default")
+            assert 0 < expected < 10
+            assert batcher.queued_s() == expected
+            # Another pod takes turns with this one, so it does not wait for the whole queue.
+            assert batcher.queued_s("other") == 0
+            # What Kafka repeats can't be refused, so it does not count.
+            kafka = asyncio.create_task(laurels.submissions.submit_many(board, submissions(1000), may_spool=False))
+            await asyncio.sleep(0)
+            assert batcher.queued_s("default") == expected
+            ledger.gate.set()
+            await asyncio.gather(few, kafka, *many)
+            assert batcher.queued_s("default") == 0
 
     asyncio.run(run())
