@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import structlog
 import uvicorn
 
+from laurels import tracing
 from laurels.config import is_shared
 from laurels.errors import Unavailable
 from laurels.http.protocol import SOCKET_MESSAGE_BYTES, BoundedProtocol, BoundedSocket
@@ -21,7 +22,7 @@ from laurels.http.routes import build_app
 from laurels.service.index.updater import Progress
 from laurels.settings import Settings
 from laurels.tasks import end_tasks
-from laurels.wiring import build_laurels
+from laurels.wiring import build_laurels, start_tracing
 
 log = structlog.get_logger()
 
@@ -56,6 +57,7 @@ class Server:
         *,
         probes_only: bool = False,
     ) -> None:
+        start_tracing(settings)
         self._laurels, self._announce = build_laurels(settings, admin_key)
         self._is_shared = is_shared(settings)
         self._hold_back_s = 0 if settings.server.fd is None else HOLD_BACK_S
@@ -98,6 +100,7 @@ class Server:
             await self._load_and_answer(listening)
         finally:
             await self._laurels.close()
+            await asyncio.to_thread(tracing.stop)
         if self.error is not None:
             raise self.error
 

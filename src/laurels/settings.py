@@ -47,6 +47,11 @@ class ServerSettings:
     audit_days: int = _setting(
         400, "Retention of the audit log of administrative calls, in days; 0: forever.", 0, 36_500
     )
+    otlp_traces: str | None = _setting(
+        None,
+        "URL of an OpenTelemetry collector for traces: http://HOST:4318/v1/traces. Needs `laurels[otel]`.",
+    )
+    trace_percent: int = _setting(1, "Percentage of calls that are traced, if there is a collector.", 0, 100)
     log_level: str = _setting("info", "Log level: debug, info, warning or error.")
 
     @property

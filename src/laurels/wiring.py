@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laurels import tracing
 from laurels.adapters.file_lock import holder_address
 from laurels.adapters.system_clock import SystemClock
 from laurels.config import ledger_path, ledger_url
+from laurels.errors import Invalid
 from laurels.ports import Broker, Feed, Index, Ledger, SharedBuckets, SigningKeys
 from laurels.settings import Settings
 
@@ -86,6 +88,21 @@ def build_laurels(settings: Settings, admin_key: str) -> tuple["Laurels", Announ
         settings=settings,
     )
     return laurels, announce
+
+
+def start_tracing(settings: Settings) -> None:
+    """Start traces if there is a collector. Raises Invalid if the packages for it are not installed."""
+    if settings.server.otlp_traces is None:
+        return
+    try:
+        from laurels.adapters.otel import OtelTracer
+    except ImportError as error:
+        raise Invalid(
+            "wrong_format",
+            f"Traces need more packages: pip install 'laurels[otel]' ({error}).",
+            field="LAURELS_OTLP_TRACES",
+        ) from error
+    tracing.start(OtelTracer(settings.server.otlp_traces), settings.server.trace_percent)
 
 
 def running_server(settings: Settings) -> str | None:

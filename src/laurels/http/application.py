@@ -7,6 +7,7 @@ import structlog
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from laurels import tracing
 from laurels.errors import LaurelsError, NotFound, WrongMethod
 from laurels.http.addresses import Addresses, read_networks
 from laurels.http.call import Endpoint, client_address
@@ -16,6 +17,7 @@ from laurels.http.hot_lane import HotLane
 from laurels.http.live import Live, serve_socket
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import internal_error, problem_of, problem_response
+from laurels.http.protocol import IS_TRACED
 from laurels.http.routing import Answerer, RouteTree
 from laurels.http.sight import NO_ROUTE, Sight, class_of
 from laurels.service.boards.caller import ANONYMOUS
@@ -57,10 +59,13 @@ class Application:
             return
         assert scope["type"] == "http", scope["type"]
         seen = _Seen(send)
-        try:
-            await self._answer(scope, receive, seen.send)
-        finally:
-            self._note(scope, seen.began, seen.status, seen.bytes)
+        is_chosen = bool(scope.get("state", {}).get(IS_TRACED))
+        with tracing.request(scope["headers"], is_chosen=is_chosen) as trace:
+            try:
+                await self._answer(scope, receive, seen.send)
+            finally:
+                pod_id = self._note(scope, seen.began, seen.status, seen.bytes)
+                trace.note(self.route_of(scope.get("route")), seen.status, pod_id)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -90,12 +95,13 @@ class Application:
         if refused is not None:
             raise refused
 
-    def _note(self, scope: Scope, began: float, status: int, size: int) -> None:
+    def _note(self, scope: Scope, began: float, status: int, size: int) -> str | None:
+        """Count a call that is answered, and return its pod."""
         route = self.route_of(scope.get("route"))
         call = scope.get("state", {}).get("call")
         # None if the key was not valid, or not needed.
         caller = None if call is None else call.__dict__.get("caller")
-        pod_id = call.pod_id if caller is not None else None
+        pod_id: str | None = call.pod_id if caller is not None else None
         self.sight.note(
             self.sight.meter(route, class_of(caller, pod_id)),
             began,
@@ -106,6 +112,7 @@ class Application:
             key_id="" if caller is None else caller.key_id,
             headers=scope["headers"],
         )
+        return pod_id
 
     def route_of(self, answerer: Answerer | None) -> str:
         """Return the method and the path of an answerer, as in the route table."""

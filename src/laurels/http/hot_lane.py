@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 from starlette.responses import Response
 
+from laurels import tracing
 from laurels.core.instants import SECOND_US
 from laurels.errors import LaurelsError, Unavailable
 from laurels.http.call import Call, Endpoint, Finish, HotPlan
@@ -176,12 +177,16 @@ class HotLane:
         self._plans: dict[tuple[bytes | None, ...], Plan] = {}
         # Keyed by the head without the user: the plan, the headers and the length of the body.
         self._heads: dict[tuple[bytes, bytes, bytes], tuple[Plan, Headers, int]] = {}
+        self.is_traced = False
         # The number of calls that the lane took, and of those whose head was cached.
         self.taken = 0
         self.recalled = 0
 
     def recall(self, data: bytes) -> tuple[HotCall, bytes] | None:
         """Return the call and its body if `data` is exactly one request with a cached head, otherwise None."""
+        if tracing.is_on():
+            # `enter` chooses the requests to trace.
+            return None
         key, user, body = _split_request(data)
         held = self._heads.get(key)
         if held is None:
@@ -203,7 +208,13 @@ class HotLane:
             self._heads[key] = (hot.plan, hot.headers, len(body))
 
     def enter(self, method: bytes, url: bytes, headers: Headers) -> HotCall | None:
-        """Return the call if the lane can answer it, otherwise None. Changes nothing."""
+        """Return the call if the lane can answer it, otherwise None.
+
+        `is_traced` is then True if the reason is that the call was chosen to be traced.
+        """
+        self.is_traced = tracing.chooses()
+        if self.is_traced:
+            return None
         noted = _note(headers)
         if noted is None:
             return None

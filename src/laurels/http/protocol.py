@@ -17,6 +17,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 
+from laurels import tracing
 from laurels.http.connections import Connections
 from laurels.settings import ServerSettings
 
@@ -35,6 +36,8 @@ UNREAD_TIMEOUT_S = 30.0
 PIPELINED_REQUESTS = 100
 # In the state of a scope: the time by which the body must have arrived, if it is not BODY_TIMEOUT_S from now.
 BODY_DUE = "body_due"
+# In the state of a scope: the request was chosen to be traced.
+IS_TRACED = "is_traced"
 # Subscribers to live updates have nothing to send.
 SOCKET_MESSAGE_BYTES = 4096
 # The WebSocket library accepts a few more headers, and lines that are a little longer.
@@ -283,8 +286,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         if self._lane is not None and self._may_respond() and self.parser.get_http_version() == "1.1":
             self._hot = self._lane.enter(self.parser.get_method(), self.url, self.headers)
+            is_traced = self._lane.is_traced
+        else:
+            is_traced = tracing.chooses()
         if self._hot is None:
-            self._begin_ordinary()
+            self._begin_ordinary(is_traced=is_traced)
 
     def on_body(self, body: bytes) -> None:
         if self._is_refused:
@@ -339,13 +345,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if body:
             super().on_body(body)
 
-    def _begin_ordinary(self) -> None:
+    def _begin_ordinary(self, *, is_traced: bool = False) -> None:
         """Call uvicorn's methods for the head of a request."""
         url, headers, expect_100_continue = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expect_100_continue
         self.headers += headers
         self.scope["state"]["link"] = Link(self.transport)
+        self.scope["state"][IS_TRACED] = is_traced
         super().on_headers_complete()
 
     def preamble(self) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 import structlog
 
+from laurels import tracing
 from laurels.errors import Invalid, Stale, Unavailable
 from laurels.retry import Backoff, CircuitBreaker
 
@@ -39,6 +40,8 @@ SORT_TIMEOUT_S = 600.0
 # For migrations, and for filling a whole database, once.
 FILL_TIMEOUT_S = 6 * 3600.0
 # How long one call retries after a lost connection or a restart, and the interval of attempts to reach a lost ledger.
+# What traces say.
+DATABASE = {"db.system.name": "postgresql"}
 PATIENCE_S = 2.0
 TRY_EVERY_S = 0.25
 # End a transaction whose client is gone. Set per transaction, because a pooler does not allow settings per connection.
@@ -194,6 +197,10 @@ class PostgresPool:
 
         Once the ledger is lost, all calls fail immediately until it is back.
         """
+        with tracing.step("postgresql", DATABASE):
+            return await self._try(work, timeout_s, repeat=repeat, transaction=transaction)
+
+    async def _try(self, work: Work[T], timeout_s: float, *, repeat: bool, transaction: str | None) -> T:
         if self._breaker.is_open:
             await self._probe()
         end = time.monotonic() + PATIENCE_S

@@ -36,6 +36,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as LostConnection
 from redis.exceptions import TimeoutError as RedisTimeout
 
+from laurels import tracing
 from laurels.adapters.redis.urls import RedisUrl
 from laurels.errors import Unavailable
 from laurels.logs import LogLimit
@@ -44,6 +45,8 @@ from laurels.retry import CircuitBreaker
 log = structlog.get_logger()
 
 MAX_CONNECTIONS = 16
+# What traces say.
+DATABASE = {"db.system.name": "redis"}
 MAX_WAITING = 20_000
 # Pipelines in flight per server. Further commands queue meanwhile, and share the next pipeline.
 PIPELINES = 4
@@ -78,7 +81,8 @@ class Script:
     no ranking becomes incomplete when the script fails.
     """
 
-    def __init__(self, text: str, *, reads: bool, uses_ranking: bool) -> None:
+    def __init__(self, name: str, text: str, *, reads: bool, uses_ranking: bool) -> None:
+        self.name = name
         self.text = text
         self.reads = reads
         self.uses_ranking = uses_ranking
@@ -92,7 +96,7 @@ def load_scripts() -> dict[str, Script]:
     library = (folder / "library.lua").read_text("utf-8")
     return {
         (name := file.name.removesuffix(".lua")): Script(
-            library + file.read_text("utf-8"), reads=kind == "read", uses_ranking=name not in WITHOUT_RANKING
+            name, library + file.read_text("utf-8"), reads=kind == "read", uses_ranking=name not in WITHOUT_RANKING
         )
         for kind in ("read", "write")
         for file in (folder / kind).iterdir()
@@ -189,6 +193,9 @@ class RedisConnection:
             return done
         if breaker is not None:
             breaker.begin()
+        step = tracing.begin(f"redis {script.name}", DATABASE)
+        if step is not None:
+            done.add_done_callback(lambda _: step.end())
         self._unanswered += 1
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._flush)

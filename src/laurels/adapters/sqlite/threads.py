@@ -11,10 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from laurels import tracing
 from laurels.errors import Unavailable
 
 T = TypeVar("T")
 
+# What traces say.
+DATABASE = {"db.system.name": "sqlite"}
 WRITER = "laurels-ledger-write"
 READ_THREADS = 3
 BUSY_TIMEOUT_MS = 5000
@@ -36,11 +39,13 @@ class SqliteThreads:
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in one transaction on the write thread. Its changes are on disk when this returns."""
-        return await self._run(self._writer, lambda connection: _in_transaction(connection, "IMMEDIATE", work))
+        with tracing.step("sqlite write", DATABASE):
+            return await self._run(self._writer, lambda connection: _in_transaction(connection, "IMMEDIATE", work))
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` on a read thread, with one consistent view for all of its statements."""
-        return await self._run(self._readers, lambda connection: _in_transaction(connection, "DEFERRED", work))
+        with tracing.step("sqlite read", DATABASE):
+            return await self._run(self._readers, lambda connection: _in_transaction(connection, "DEFERRED", work))
 
     async def stream(self, statement: str, parameters: Sequence[object], chunk: int) -> AsyncIterator[list[Any]]:
         """Run a query on a separate thread and connection, and yield its rows in chunks."""

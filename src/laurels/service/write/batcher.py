@@ -11,10 +11,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat
+from typing import Any
 
 import structlog
 from msgspec import Struct
 
+from laurels import tracing
 from laurels.core.fair_queue import FairQueue
 from laurels.errors import LaurelsError, TooMany, Unavailable
 from laurels.metrics import BATCHES, EVENTS
@@ -67,6 +69,8 @@ class _Piece(Struct):
     # None after the answer, including the answer that the write timed out.
     done: Done | None
     is_recorded: bool = False
+    # The span of the request, if it is traced.
+    sender: Any = None
 
     @property
     def may_start(self) -> bool:
@@ -201,7 +205,8 @@ class Batcher:
         self, events: Sequence[Event], may_spool: bool, wanted: RanksWanted, previous: _Piece | None, done: Done
     ) -> _Piece:
         loop = asyncio.get_running_loop()
-        piece = _Piece(events, may_spool, wanted, loop.time() + self._timeout_s, previous, done)
+        due = loop.time() + self._timeout_s
+        piece = _Piece(events, may_spool, wanted, due, previous, done, sender=tracing.current())
         self._queue.add(events[0].board.pod_id, len(events), piece)
         if may_spool:
             self._refusable[events[0].board.pod_id] += len(events)
@@ -275,15 +280,17 @@ class Batcher:
         while pieces:
             began = time.monotonic()
             events = [event for piece in pieces for event in piece.events]
+            trace = tracing.batch(len(events), (piece.sender for piece in pieces))
             try:
-                recorded = await self._record(events, may_spool=pieces[0].may_spool)
+                with trace.active():
+                    recorded = await self._record(events, may_spool=pieces[0].may_spool)
             finally:
                 for piece in pieces:
                     piece.is_recorded = True
                     piece.previous = None
                 self._recording -= 1
                 self._wake.set()
-            self._start(self._finish(pieces, events, recorded, began))
+            self._start(self._finish(pieces, events, recorded, began, trace))
             pieces = []
             if self._queue and self._may_record():
                 self._recording += 1
@@ -357,15 +364,21 @@ class Batcher:
         )
 
     async def _finish(
-        self, pieces: list[_Piece], events: list[Event], recorded: Recording | LaurelsError, began: float
+        self,
+        pieces: list[_Piece],
+        events: list[Event],
+        recorded: Recording | LaurelsError,
+        began: float,
+        trace: tracing.Step,
     ) -> None:
         """Rank a recorded batch and answer its senders."""
         answers: Iterator[WriteResult | LaurelsError]
         try:
             wanted = max(piece.wanted for piece in pieces)
-            answers = (
-                repeat(recorded) if isinstance(recorded, LaurelsError) else iter(await self._rank(recorded, wanted))
-            )
+            with trace.active():
+                answers = (
+                    repeat(recorded) if isinstance(recorded, LaurelsError) else iter(await self._rank(recorded, wanted))
+                )
         except Exception:
             # As in `_record`, but the events are already stored.
             log.exception("rank_failed", events=len(events))
@@ -374,6 +387,7 @@ class Batcher:
             )
             failure.outcome_unknown = True
             answers = repeat(failure)
+        trace.end()
         if not isinstance(recorded, LaurelsError):
             self._pace.note(len(events), began, time.monotonic())
         self._waiting -= len(events)
