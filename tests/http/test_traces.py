@@ -141,9 +141,7 @@ def test_traces_lead_to_postgresql_and_redis(tmp_path: Path, collector: Collecto
     assert any(name.startswith("redis ") for name in collector.below(rank))
 
 
-def test_only_a_part_of_the_requests_is_traced(
-    tmp_path: Path, collector: Collector
-) -> None:
+def test_only_a_part_of_the_requests_is_traced(tmp_path: Path, collector: Collector) -> None:
     with RunningServer(tmp_path, otlp_traces=collector.url, trace_percent="20") as server:
         with server.client() as api:
             for _ in range(300):
