@@ -72,6 +72,10 @@ pictures: .venv/.dev
 faults: .venv/.dev
 	LAURELS_TEST_FAULTS=200 .venv/bin/pytest -s tests/faults/test_shared_stores.py tests/faults/test_lost_data.py tests/faults/test_kafka.py
 
+SECONDS ?= 3600
+soak: .venv/.dev
+	LAURELS_TEST_SOAK=$(SECONDS) .venv/bin/pytest -s --timeout=0 tests/faults/test_soak.py
+
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
