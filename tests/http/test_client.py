@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -82,6 +83,21 @@ def test_refused_call_raises_the_matching_exception(server: RunningServer, board
         with pytest.raises(Unauthenticated):
             stranger.submit(board, "ada", 1)
         assert stranger.rank(board, "ada").rank == 1
+
+
+def test_game_server_issues_and_revokes_tokens_for_players(server: RunningServer) -> None:
+    player = f"player/{uuid4()}"
+    with Client(server.url, ADMIN_KEY) as game:
+        board = game.create_board("Laps", podId="default", playersMayWrite=True).uuid
+        token = game.create_token("default", player, expires_in_s=600, may_write=True)
+        assert (token.user_id, token.may_write) == (player, True)
+        with Client(server.url, token.token) as phone:
+            assert phone.submit(board, player, 7).rank == 1
+            assert [score.score for score in phone.user_scores(player).scores] == [7]
+            assert game.usage("default").events_today.used >= 1
+            assert game.revoke_tokens("default", player).user_id == player
+            with pytest.raises(Unauthenticated, match="revoked"):
+                phone.rank(board, player)
 
 
 def test_client_reads_return_typed_results(server: RunningServer, board: str) -> None:

@@ -95,6 +95,9 @@ class AsyncClient:
     user_results = _ask(endpoints.user_results)
     profile = _ask(endpoints.profile)
     set_profiles = _ask(endpoints.set_profiles)
+    create_token = _ask(endpoints.create_token)
+    revoke_tokens = _ask(endpoints.revoke_tokens)
+    usage = _ask(endpoints.usage)
     live = _follow(endpoints.live)
 
     async def call(self, request: Request[T], *, tries: int | None = None) -> T:

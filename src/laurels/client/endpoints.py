@@ -24,9 +24,12 @@ from laurels.http.answers import (
     RanksAnswer,
     RegionsAnswer,
     ResultsAnswer,
+    RevokedAnswer,
     ScoreAnswer,
     SearchAnswer,
+    TokenAnswer,
     TopAnswer,
+    UsageAnswer,
     UserScoresAnswer,
 )
 from laurels.http.people_answers import ChangedAnswer, ProfileAnswer
@@ -186,6 +189,23 @@ def set_profiles(profiles: Sequence[Mapping[str, Any]], *, pod_id: str | None = 
     return _ask("POST", "/api/v1/users", ChangedAnswer, _given(podId=pod_id), {"users": list(profiles)})
 
 
+def create_token(
+    pod_id: str, user_id: str, *, expires_in_s: int = 3600, may_write: bool = False
+) -> Request[TokenAnswer]:
+    """Issue a token with which a player's device reads, and with `may_write` submits, the player's own scores."""
+    body = {"userId": user_id, "expiresInSeconds": expires_in_s, "mayWrite": may_write}
+    return _ask("POST", _pod(pod_id) + "/tokens", TokenAnswer, body=body)
+
+
+def revoke_tokens(pod_id: str, user_id: str) -> Request[RevokedAnswer]:
+    return _ask("DELETE", f"{_pod(pod_id)}/tokens/{quote(user_id, safe='')}", RevokedAnswer)
+
+
+def usage(pod_id: str) -> Request[UsageAnswer]:
+    """Return how much of its quotas a pod uses."""
+    return _ask("GET", _pod(pod_id) + "/usage", UsageAnswer)
+
+
 def live(
     board: str,
     limit: int = 10,
@@ -231,6 +251,10 @@ def _board(uuid: str) -> str:
 
 def _user(board: str, user_id: str) -> str:
     return f"{_board(board)}/users/{quote(user_id, safe='')}"
+
+
+def _pod(pod_id: str) -> str:
+    return f"/api/v1/pods/{quote(pod_id, safe='')}"
 
 
 def _person(user_id: str) -> str:
