@@ -4,13 +4,14 @@ import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
 from laurels.http.permissions import NO, OWN, OWN_SCORES, PUBLIC, YES
 from laurels.http.routes import ROUTES
+from support.identity import AUDIENCE, KeyFile
 from support.running import RunningServer
 
 PAGE = Path(__file__).parents[2] / "docs/permissions.md"
@@ -48,7 +49,34 @@ def documented() -> list[Documented]:
 
 
 @pytest.fixture(scope="module")
-def callers(server: RunningServer, api: httpx.Client) -> Iterator[Callers]:
+def provider(tmp_path_factory: pytest.TempPathFactory) -> KeyFile:
+    """Return the signing keys of an OAuth 2 provider."""
+    return KeyFile(tmp_path_factory.mktemp("provider") / "jwks.json")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, provider: KeyFile) -> Iterator[RunningServer]:
+    settings = {
+        "oauth_issuer": KeyFile.ISSUER,
+        "oauth_jwks": str(provider.path),
+        "oauth_audience": AUDIENCE,
+        # Every call in every role comes from one address.
+        "wrong_keys_per_minute": "0",
+        "rate_per_address": "0",
+        "rate_per_player": "0",
+    }
+    with RunningServer(tmp_path_factory.mktemp("permissions"), **settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def api(server: RunningServer) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def callers(server: RunningServer, api: httpx.Client, provider: KeyFile) -> Iterator[Callers]:
     pods = {is_own: f"{'own' if is_own else 'other'}-{uuid.uuid4()}" for is_own in (True, False)}
     boards = {}
     for is_own, pod in pods.items():
@@ -69,10 +97,26 @@ def callers(server: RunningServer, api: httpx.Client) -> Iterator[Callers]:
         body = {"userId": "ada", "mayWrite": may_write}
         issued = api.post(f"/api/v1/pods/{pods[True]}/tokens", json=body)
         tokens["player" if may_write else "reading player"] = issued.json()["token"]
+    pod = pods[True]
+    tokens |= {
+        "oauth admin": provider.token(laurels_role="admin", laurels_pod=None),
+        "oauth server": provider.token(laurels_role="server", laurels_pod=pod, scope=_scopes(*SCOPES)),
+        "oauth client": provider.token(laurels_role="client", laurels_pod=pod),
+        "oauth reading player": provider.token(laurels_pod=pod),
+        "oauth player": provider.token(laurels_pod=pod, scope=_scopes("read", "scores:write")),
+        "oauth expired": provider.token(laurels_role="admin", laurels_pod=None, exp=1),
+    }
+    for scope in SCOPES:
+        claims: dict[str, Any] = {"laurels_role": "server", "laurels_pod": pod, "scope": _scopes(scope)}
+        tokens[f"oauth server {scope}"] = provider.token(**claims)
     clients = {"nobody": server.client(None)} | {name: server.client(token) for name, token in tokens.items()}
     yield Callers(pods[True], boards, clients)
     for client in clients.values():
         client.close()
+
+
+def _scopes(*names: str) -> str:
+    return " ".join(f"laurels:{name}" for name in names)
 
 
 def test_page_lists_every_call() -> None:
@@ -97,6 +141,10 @@ def test_every_role_gets_what_the_page_says(callers: Callers, row: Documented) -
 
 def expect(row: Documented, who: str, *, is_own: bool, public: bool, is_ada: bool) -> int:  # noqa: C901, PLR0911 - one rule each
     """Return the status of a call with an invalid parameter according to the page."""
+    # A token of the provider allows what a key with its role and its scopes does, and always includes `read`.
+    if who.startswith("oauth server ") and row.scope == "`read`":
+        who = "server"
+    who = who.removeprefix("oauth ")
     has_board = "{UUID}" in row.path
     public = public or row.path.startswith("/v1/")
     reads_public = row.nobody == PUBLIC and (public or not has_board)
