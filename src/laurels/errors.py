@@ -179,7 +179,7 @@ CODES: dict[str, str] = {
     "invalid_reward": "a reward is invalid, for example because it does not select users in exactly one way",
     "period_not_found": "the board has no such period",
     "period_pruned": "the period's final ranks were removed, because the board's retention time is over",
-    "bounds_reversed": "endTime is before startTime, or maxScore is below minScore",
+    "bounds_reversed": "endTime is not after startTime, or maxScore is below minScore",
     "duplicate_user": "a user is listed twice",
     "nothing_chosen": "the request does not select events by exactly one of eventIds and match",
     "immutable_field": "the field can't change after the board is created",

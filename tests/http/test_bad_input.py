@@ -228,6 +228,7 @@ def test_unknown_board_path_and_method_are_refused(api: httpx.Client) -> None:
         ({"minScore": 5, "maxScore": 4}, 422, "bounds_reversed", "maxScore"),
         ({"minScore": 9007199254740993}, 422, "not_exact", "minScore"),
         ({"startTime": "2026-01-02T00:00:00Z", "endTime": "2026-01-01T00:00:00Z"}, 422, "bounds_reversed", "endTime"),
+        ({"startTime": "2026-01-02T00:00:00Z", "endTime": "2026-01-02T00:00:00Z"}, 422, "bounds_reversed", "endTime"),
         ({"startTime": "2026-01-02"}, 422, "invalid_timestamp", "startTime"),
         ({"flushMs": 0}, 422, "out_of_range", "flushMs"),
         ({"metadata": {"a": "x" * 5000}}, 422, "metadata_too_large", "metadata"),

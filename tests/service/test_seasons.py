@@ -241,6 +241,31 @@ def test_rewards_by_rank_percent_and_score_are_granted_and_claimed_once(stage: S
     play(stage, work)
 
 
+@pytest.mark.parametrize(
+    ("ties", "winners"), [(Ties.EARLIEST, ["u00", "u01"]), (Ties.LATEST, ["u18", "u19"]), (Ties.SHARED, None)]
+)
+def test_top_percent_follows_the_tie_policy(stage: Stage, ties: Ties, winners: list[str] | None) -> None:
+    """Ten percent of 20 users with equal scores are two, unless all of them share the first rank."""
+
+    async def work(laurels: Laurels) -> None:
+        rewards = (Reward("tenth", 1, top_percent=10.0), Reward("two", 1, ranks=Between(1, 2)))
+        await create(laurels, rule=Rule.BEST, ties=ties, rewards=rewards)
+        users = [f"u{number:02}" for number in range(20)]
+        for user in users:
+            stage.clock.now += 1000
+            await submit(laurels, (user, 7.0))
+        period = held(laurels).current_period("daily", stage.clock.now)
+        assert period is not None
+        await pass_days(laurels, stage, 2)
+        frozen = await laurels.seasons.period(held(laurels), None, period.name)
+        granted = await laurels.seasons.rewards_of_period(held(laurels), frozen, (0, ""), 100)
+        for name in ("tenth", "two"):
+            earned = sorted(each.grant.user_id for each in granted if each.grant.reward == name)
+            assert earned == (users if winners is None else winners)
+
+    play(stage, work)
+
+
 def test_board_changes_after_the_close_do_not_affect_the_freeze(stage: Stage) -> None:
     """A freeze that a crash interrupted continues under the same terms."""
 

@@ -248,7 +248,12 @@ def test_period_starts_at_the_previous_end_even_if_the_calendar_differs() -> Non
         (Window("x", cron="0 0 30 2 *"), "30 2"),
         (Window("x", cron="0 0 * *"), "five fields"),
         (Window("x", cron="0 0 * * * *"), "five fields"),
-        (Window("x", cron="@weekly"), "five fields"),
+        (Window("x", cron="@reboot"), "@hourly"),
+        (Window("x", cron="*/90 * * * *"), "step 90"),
+        (Window("x", cron="0 0-12/24 * * *"), "step 24"),
+        (Window("x", cron="0 0 */32 * *"), "step 32"),
+        (Window("x", cron="0 0 1 */13 *"), "step 13"),
+        (Window("x", cron="0 0 * * 1,*/8"), "step 8"),
         (Window("x", cron="60 0 * * *"), "minute"),
         (Window("daily", "Mars/Olympus"), "time zone"),
         (Window("daily", "../../etc/passwd"), "time zone"),
@@ -260,7 +265,32 @@ def test_invalid_window_is_explained_in_the_error(window: Window, words: str) ->
     assert words in (check_window(window) or "")
 
 
-@pytest.mark.parametrize("line", ["0 0 * * mon", "*/5 9-17 * * 1-5", "0 0 L * *", "0 0 29 2 *", "0 0 * * fri#2"])
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        ("@hourly", "0 * * * *"),
+        (" @Daily", "0 0 * * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("@monthly", "0 0 1 * *"),
+        ("@annually", "0 0 1 1 *"),
+        ("0 9 * January-March monday,Friday", "0 9 * 1-3 1,5"),
+        ("0 0 * MAY sunday#2", "0 0 * 5 0#2"),
+    ],
+)
+def test_words_in_cron_expressions_mean_numbers(words: str, numbers: str) -> None:
+    at = to_us(dt.datetime(2026, 5, 5, 12, tzinfo=dt.UTC))
+    one, other = Window("x", cron=words), Window("x", cron=numbers)
+    assert check_window(one) is None
+    for _ in range(5):
+        found = span_at(one, at)
+        assert found == span_at(other, at)
+        assert found.end is not None
+        at = found.end
+
+
+@pytest.mark.parametrize(
+    "line", ["0 0 * * mon", "*/5 9-17 * * 1-5", "*/59 */23 */31 */12 *", "0 0 L * *", "0 0 LW * *", "0 0 29 2 *"]
+)
 def test_recurring_cron_expressions_are_accepted(line: str) -> None:
     assert check_window(Window("x", "Asia/Seoul", cron=line)) is None
 

@@ -137,12 +137,20 @@ class Board(Struct, frozen=True, kw_only=True):
     def period_named(self, name: str) -> Period | None:
         return next((period for period in self.periods if period.name == name), None)
 
+    def opened_at(self, now: int) -> int:
+        """Return now or, for a board that has not started, its start: the time whose periods it needs first."""
+        return now if self.start_at is None else max(now, self.start_at)
+
     def current_period(self, window: str, now: int) -> Period | None:
         # A plain loop, because every read calls this and a generator is slower.
         for period in self.periods:
             if period.window == window and period.contains(now):
                 return period
         return None
+
+    def first_period(self, window: str) -> Period | None:
+        """Return the earliest period of a window that is not final."""
+        return next((period for period in self.periods if period.window == window), None)
 
     def next_period(self, window: str, now: int) -> Period | None:
         return next((p for p in self.periods if p.window == window and p.start is not None and p.start > now), None)

@@ -44,25 +44,46 @@ def missing_spans(board: Board, now: int) -> list[Span]:
     if end is not None and now >= end:
         return []
     spans: list[Span] = []
+    # A board that has not started needs the periods from its start on, and none between earlier ones and these.
+    has_started, now = board.opened_at(now) == now, board.opened_at(now)
     for window in board.windows:
+        spans += _missing_before(window, board.first_period(window.name), now)
         last = board.last_period(window.name)
         if last is not None and last.start is not None and last.start > now + AHEAD_US:
             continue
         if last is not None and last.end is not None and end is not None and last.end >= end:
             continue
-        found = _missing(window, last, now, board.grace_s * SECOND_US)
+        found = _missing(window, last, now, board.grace_s * SECOND_US if has_started else None)
         spans += [span for span in found if end is None or span.start is None or span.start < end]
     return spans
 
 
-def _missing(window: Window, last: Period | None, now: int, grace_us: int) -> list[Span]:
-    """Return the spans of a window after its last period, at most MAX_CATCH_UP."""
+def _missing_before(window: Window, first: Period | None, now: int) -> list[Span]:
+    """Return the spans between now and the first period of a window, because the board starts earlier than planned.
+
+    A window that was added to a running board starts between two resets, and has nothing before.
+    """
+    if first is None or first.start is None or first.start <= now or span_at(window, first.start).start != first.start:
+        return []
+    spans: list[Span] = []
+    span: Span | None = span_at(window, now)
+    while span is not None and span.start is not None and span.start < first.start and len(spans) < MAX_CATCH_UP:
+        spans.append(span)
+        span = next_span(window, span)
+    return spans
+
+
+def _missing(window: Window, last: Period | None, now: int, grace_us: int | None) -> list[Span]:
+    """Return the spans of a window after its last period, at most MAX_CATCH_UP.
+
+    `grace_us` None: the board has not started, so spans that end before `now` are skipped.
+    """
     if last is None:
         return list(islice(_ahead(window, span_at(window, now), now), MAX_CATCH_UP))
     found = list(islice(_ahead(window, last, now), 1, MAX_CATCH_UP + 1))
-    if len(found) == MAX_CATCH_UP:
+    if len(found) == MAX_CATCH_UP or grace_us is None:
         # Skip periods whose grace time is over: no user could score in them, and no user can now.
-        recent = span_at(window, now - grace_us)
+        recent = span_at(window, now - (grace_us or 0))
         if recent.start is not None and last.end is not None and recent.start >= last.end:
             found = list(islice(_ahead(window, recent, now), MAX_CATCH_UP))
     return found

@@ -40,11 +40,10 @@ class Reward(Struct, frozen=True, omit_defaults=True):
     def is_for(self, window: str) -> bool:
         return not self.windows or window in self.windows
 
-    def is_earned(self, rank: int, score: float, better: int, total: int) -> bool:
-        """Return True if a user with this rank and score earns the reward.
+    def is_earned(self, rank: int, score: float, total: int) -> bool:
+        """Return True if a user with this rank, out of `total` users, and this score earns the reward.
 
-        `better` users out of `total` have a better score. With `top_percent`, the best score earns the reward at any
-        percentage.
+        With `top_percent`, the first user earns it at any percentage.
         """
         if self.ranks is not None:
             return self.ranks.contains(rank)
@@ -52,4 +51,4 @@ class Reward(Struct, frozen=True, omit_defaults=True):
             return self.scores.contains(score)
         assert self.top_percent is not None
         # Use the decimal as it was written: 0.1 percent of 1000 is exactly one, but not in doubles.
-        return better * 100 < Fraction(repr(self.top_percent)) * total
+        return (rank - 1) * 100 < Fraction(repr(self.top_percent)) * total

@@ -6,6 +6,7 @@ instant of the jump, and of a time that they show twice the first occurrence cou
 period, and days are 23, 24 or 25 hours long.
 """
 
+import re
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -23,6 +24,23 @@ DAILY = "daily"
 WEEKLY = "weekly"
 MONTHLY = "monthly"
 
+_NICKNAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * sun",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_FULL_NAME = re.compile(
+    r"\b(?:january|february|march|april|june|july|august|september|october|november|december"
+    r"|monday|tuesday|wednesday|thursday|friday|saturday|sunday)\b",
+    re.IGNORECASE,
+)
+# The fields of a cron expression, each with its largest value.
+_FIELDS = (("minute", 59), ("hour", 23), ("day of month", 31), ("month", 12), ("day of week", 7))
+_STEP = re.compile(r"/(\d+)")
 _MINUTE = timedelta(minutes=1)
 _SECOND = timedelta(seconds=1)
 _HOURS = [timedelta(hours=hours) for hours in range(1, 26)]
@@ -40,6 +58,13 @@ class Day(StrEnum):
     FRIDAY = "friday"
     SATURDAY = "saturday"
     SUNDAY = "sunday"
+
+
+@lru_cache(maxsize=4096)
+def plain_cron(text: str) -> str:
+    """Return a cron expression with five fields of numbers and short names: for `@hourly`, and with full names."""
+    text = _NICKNAMES.get(text.strip().lower(), text)
+    return _FULL_NAME.sub(lambda name: name[0][:3], text)
 
 
 class Window(Struct, frozen=True, omit_defaults=True):
@@ -67,7 +92,7 @@ class Window(Struct, frozen=True, omit_defaults=True):
                 return "0 0 1 * *"
             case _:
                 assert self.cron is not None, "a custom window has a cron expression"
-                return self.cron
+                return plain_cron(self.cron)
 
 
 ALL_TIME = Window(ALL)
@@ -136,17 +161,26 @@ def check_window(window: Window) -> str | None:
         zone_of(window.time_zone)
     except (KeyError, ValueError, OSError):
         return f"{window.time_zone!r} is not an IANA time zone such as Europe/Berlin"
-    if window.cron is None:
-        return None
-    if len(window.cron.split()) != 5:
-        return "a cron expression has five fields: minute, hour, day of month, month, day of week"
+    return None if window.cron is None else _cron_fault(window.cron)
+
+
+def _cron_fault(text: str) -> str | None:
+    plain = plain_cron(text)
+    fields = plain.split()
+    if len(fields) != len(_FIELDS):
+        nicknames = ", ".join(_NICKNAMES)
+        return f"a cron expression has five fields: minute, hour, day of month, month, day of week; or is {nicknames}"
+    for (name, largest), field in zip(_FIELDS, fields, strict=True):
+        for step in _STEP.findall(field):
+            if int(step) > largest:
+                return f"the step {step} is larger than any {name}, so {text!r} would not reset as it says"
     try:
         now = datetime(2024, 1, 1)  # noqa: DTZ001 - a wall clock
-        first = next(CronSim(window.cron, now), None)
+        first = next(CronSim(plain, now), None)
     except (CronSimError, ValueError, OverflowError) as error:
-        return f"{window.cron!r} is not a valid cron expression: {str(error).lower()}"
+        return f"{text!r} is not a valid cron expression: {str(error).lower()}"
     if first is None or first - now > _LOOK_AHEAD:
-        return f"{window.cron!r} never matches a date"
+        return f"{text!r} never matches a date"
     return None
 
 

@@ -280,7 +280,7 @@ class Boards:
 
         def change(fresh: Board, moment: int = now, to: Status | None = status) -> Board:
             changed = replace(with_terms_kept(fresh, now), **fields)
-            _check_bounds(changed)
+            _check_bounds(changed, fresh)
             if to is not None:
                 changed = _with_status(changed, to, moment)
             after = changed.status_at(now) if to is None else to
@@ -366,7 +366,9 @@ class Boards:
                 raise Conflict(
                     "changed_meanwhile", "Another request added windows at the same time. Read the board and try again."
                 )
-            spans = joining_spans(changed.windows[len(fresh.windows) :], start)
+            new, opened = changed.windows[len(fresh.windows) :], changed.opened_at(start)
+            # A board that has not started has no events that the new windows must leave out.
+            spans = joining_spans(new, start) if opened == start else first_spans(new, opened)
             ends_at = _with_end_checked(fresh, changed).ends_at
             return BoardUpdate(changed, spans=tuple(spans), free_from=start if spans else None, ends_at=ends_at)
 
@@ -411,7 +413,7 @@ class Boards:
 
     async def _create(self, board: Board) -> Board:
         try:
-            return await self._ledger.create_board(board, first_spans(board.windows, board.created_at))
+            return await self._ledger.create_board(board, first_spans(board.windows, board.opened_at(board.created_at)))
         except Conflict:
             # Another server may have just created the same board.
             await self._registry.refresh()
@@ -444,10 +446,13 @@ def _definition(board: Board) -> dict[str, Any]:
     return {name: value for name, value in asdict(board).items() if name not in _GIVEN}
 
 
-def _check_bounds(board: Board) -> None:
-    if board.start_at is not None and board.end_at is not None and board.start_at > board.end_at:
+def _check_bounds(board: Board, before: Board | None = None) -> None:
+    """Check the times and the score bounds of a board. `before`: the board that it changes."""
+    # A board that was ended before it started has one instant as both.
+    has_times = before is None or (before.start_at, before.end_at) != (board.start_at, board.end_at)
+    if has_times and board.start_at is not None and board.end_at is not None and board.start_at >= board.end_at:
         raise Invalid(
-            "bounds_reversed", "endTime must not be before startTime.", field="endTime", rule="endTime >= startTime"
+            "bounds_reversed", "endTime must be after startTime.", field="endTime", rule="endTime > startTime"
         )
     if board.min_score is not None and board.max_score is not None and board.min_score > board.max_score:
         raise Invalid(

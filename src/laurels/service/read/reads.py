@@ -91,7 +91,7 @@ class Reads:
         except Unavailable:
             # The index still knows the counts of boards that have not ended.
             now = self._clock.now_us()
-            periods = [board.current_period(board.windows[0].name, now) for board in boards]
+            periods = [board.current_period(board.windows[0].name, board.opened_at(now)) for board in boards]
         counted = await asyncio.gather(*map(self._count_shown, boards, periods))
         return ReadResult([shown.value for shown in counted], any(shown.degraded for shown in counted))
 

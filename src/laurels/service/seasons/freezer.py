@@ -247,9 +247,7 @@ class _Award:
             Grant(self._period.id, final.place, reward.name, final.user_id, rank, final.score, prize, self._now)
             for final in finals
             for reward, prize in self._rewards
-            if reward.is_earned(
-                rank := final.competition if shared else final.place, final.score, final.competition - 1, self._total
-            )
+            if reward.is_earned(rank := final.competition if shared else final.place, final.score, self._total)
         ]
 
     def messages(self, grants: Sequence[Grant]) -> list[Message]:

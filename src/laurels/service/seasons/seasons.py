@@ -70,13 +70,15 @@ class Seasons:
         """
         _need_window(board, window)
         ends = math.inf if board.ended_at is None else board.ended_at
-        # An ended board shows the period in which it ended.
-        period = board.current_period(window or board.windows[0].name, now if now < ends else int(ends) - 1)
+        # An ended board shows the period in which it ended, and one that has not started that of its start.
+        moment = board.opened_at(now) if now < ends else int(ends) - 1
+        period = board.current_period(window or board.windows[0].name, moment)
         if period is None:
             return None
         if now >= ends:
             return period, ends, math.inf
-        return period, period.start or 0, ends if period.end is None else min(ends, period.end)
+        since = 0 if moment > now else period.start or 0
+        return period, since, ends if period.end is None else min(ends, period.end)
 
     async def page(self, board: Board, window: str | None, before: tuple[int, int] | None, limit: int) -> list[Period]:
         """Return a page of a board's periods, latest start first.
@@ -92,8 +94,11 @@ class Seasons:
 
     async def _shown(self, asked: Sequence[tuple[Board, str]]) -> list[Period | None]:
         now = self._clock.now_us()
-        # An ended board shows the period in which it ended.
-        moments = [now if board.ended_at is None else min(now, board.ended_at - 1) for board, _ in asked]
+        # An ended board shows the period in which it ended, and one that has not started that of its start.
+        moments = [
+            board.opened_at(now) if board.ended_at is None or now < board.ended_at else board.ended_at - 1
+            for board, _ in asked
+        ]
         held = [board.current_period(window, at) for (board, window), at in zip(asked, moments, strict=True)]
         past = [
             (board.id, window, at)
