@@ -1,10 +1,16 @@
-"""Ending background tasks."""
+"""Starting and ending background tasks."""
 
 import asyncio
-from collections.abc import Iterable
+import contextvars
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 AGAIN_S = 1.0
+
+
+def start_apart(work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+    """Start a task that lives longer than the call that starts it, and is no part of that call's trace."""
+    return asyncio.get_running_loop().create_task(work, name=name, context=contextvars.Context())
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:

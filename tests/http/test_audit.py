@@ -171,6 +171,22 @@ def test_moderation_is_listed_and_an_erasure_removes_the_name(game: Game, server
             assert "cheater-7" not in str(game.entries())
 
 
+def test_calls_about_another_pod_are_in_no_log(game: Game, server: RunningServer) -> None:
+    other = Game(game.api, game.client)
+    key = game.api.post(f"{game.path}/keys", json={"role": "server"}).json()["key"]
+    before = [len(each.entries()) for each in (game, other)]
+    with server.client(key) as team:
+        problem(team.delete(f"{other.path}/tokens/victim"), 404, "pod_not_found", "podId")
+        hidden = "/api/v1/users/victim/hidden"
+        problem(team.put(hidden, json={}, params={"podId": other.pod}), 404, "pod_not_found", "podId")
+        problem(team.delete(f"/api/v1/pods/{'x' * 5000}/tokens/victim"), 404, "pod_not_found", "podId")
+        problem(team.delete("/api/v1/pods/%00/tokens/victim"), 404, "no_such_address")
+    # An entry about a user always has a pod, so that an erasure finds it.
+    problem(game.api.put(hidden, json={}), 422, "missing_field", "podId")
+    assert [len(each.entries()) for each in (game, other)] == before
+    assert not game.api.get(AUDIT, params={"userId": "victim"}).json()["entries"]
+
+
 def test_log_is_paged_and_filtered(game: Game) -> None:
     for name in ("one", "two", "three"):
         game.api.post("/api/v1/leaderboards", json={"podId": game.pod, "name": name})

@@ -212,3 +212,15 @@ def test_ids_are_compared_in_composed_form(api: httpx.Client, new_board: NewBoar
     assert api.get(f"/api/v1/users/{quote(one)}", params={"podId": "default"}).json()["displayName"] == "R"
     void = api.post(f"{board}/void", json={"eventIds": [two]}).json()
     assert void["events"] == 1
+
+
+def test_id_that_is_too_long_in_composed_form_is_refused(api: httpx.Client, new_board: NewBoard) -> None:
+    board = f"/api/v1/leaderboards/{new_board()}"
+    long, short = "\u0958" * 256, "\u0958" * 128
+    for user, status in ((long, 422), (short, 200)):
+        assert api.put(f"{board}/users/{quote(user)}", json={"score": 1}).status_code == status
+    problem(api.put(f"{board}/users/ada", json={"score": 1, "eventId": long}), 422, "wrong_length", "eventId")
+    # The id that is shown can be used.
+    (shown,) = [each["userId"] for each in api.get(f"{board}/top").json()["users"]]
+    assert len(shown) == 256
+    assert api.get(f"{board}/users/{quote(shown)}/rank").status_code == 200

@@ -16,7 +16,7 @@ from laurels.http.routes import build_app
 from laurels.ports import Applied, Event, RecordedEvent, RecordOutcome, Row
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection
-from laurels.service.write.batcher import ADDITIONAL_EVENTS, SHORT_QUEUE
+from laurels.service.write.batcher import ADDITIONAL_EVENTS, BULK_EVENTS, SHORT_QUEUE
 from laurels.service.write.submissions import Accepted, Submission
 from support.ledgers import FakeClock
 from support.services import running
@@ -330,29 +330,35 @@ def test_writes_of_one_pod_do_not_wait_behind_the_queue_of_another(tmp_path: Pat
 def test_expected_wait_follows_from_the_queue_of_the_pod_and_the_pace(tmp_path: Path) -> None:
     async def run() -> None:
         ledger = GatedLedger(tmp_path / "laurels.db")
-        async with running(tmp_path, ledger=ledger, max_pending=100_000) as laurels:
+        async with running(tmp_path, ledger=ledger, max_batch=200, max_pending=100_000) as laurels:
             batcher, board = laurels.batcher, default_board(laurels)
+
+            def send(count: int) -> "asyncio.Task[list[Accepted | LaurelsError]]":
+                return asyncio.create_task(laurels.submissions.submit_many(board, submissions(count)))
+
             assert batcher.queued_s("default") == 0
             for _ in range(3):
-                await laurels.submissions.submit_many(board, submissions(1000))
+                await asyncio.gather(*(send(100) for _ in range(4)))
             assert batcher.queued_s("default") == batcher.queued_s() == 0
             ledger.gate.clear()
-            few = asyncio.create_task(laurels.submissions.submit_many(board, submissions(SHORT_QUEUE)))
+            few = send(SHORT_QUEUE)
             await until_so(lambda: ledger.waiting == 1, "a batch waits for the gate")
             assert batcher.queued_s("default") == 0
-            many = [asyncio.create_task(laurels.submissions.submit_many(board, submissions(1000))) for _ in range(20)]
+            many = [send(100) for _ in range(100)]
             await asyncio.sleep(0)
             expected = batcher.queued_s("default")
-            assert 0 < expected < 10
+            assert 0 < expected < 30
             assert batcher.queued_s() == expected
             # Another pod takes turns with this one, so it does not wait for the whole queue.
             assert batcher.queued_s("other") == 0
-            # What Kafka repeats can't be refused, so it does not count.
-            kafka = asyncio.create_task(laurels.submissions.submit_many(board, submissions(1000), may_spool=False))
+            # Bulk takes turns with the other writes of its pod.
+            bulk = send(BULK_EVENTS + 1)
             await asyncio.sleep(0)
             assert batcher.queued_s("default") == expected
             ledger.gate.set()
-            await asyncio.gather(few, kafka, *many)
+            await bulk
+            assert sum(task.done() for task in many) < 20
+            await asyncio.gather(few, *many)
             assert batcher.queued_s("default") == 0
 
     asyncio.run(run())

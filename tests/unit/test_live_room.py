@@ -60,9 +60,10 @@ def test_callers_without_a_key_get_small_views() -> None:
 def test_callers_without_a_key_leave_room_for_keys_and_for_other_pods() -> None:
     room = Room(LiveSettings())
     rows = module.ANONYMOUS_ROWS
-    for number in range(module.POD_ANONYMOUS_ROWS // rows):
-        room.enter(caller(address=f"198.51.100.{number % 250}"), rows, rows)
-        room.open_view("pod", rows, is_anonymous=True)
+    crowd = [caller(address=f"198.51.100.{number % 250}") for number in range(module.POD_ANONYMOUS_ROWS // rows)]
+    for each in crowd:
+        room.enter(each, rows, rows)
+        room.open_view(each, rows)
     stranger = caller(address=OFFICE)
     with pytest.raises(TooMany, match="without a key"):
         room.enter(stranger, rows, rows)
@@ -70,17 +71,32 @@ def test_callers_without_a_key_leave_room_for_keys_and_for_other_pods() -> None:
     room.enter(stranger, rows, 0)
     room.enter(caller("client", address=OFFICE), rows, rows)
     room.enter(caller(pod_id="other", address=OFFICE), rows, rows)
-    room.close_view("pod", rows, is_anonymous=True)
+    room.close_view(crowd[0], rows)
     room.enter(stranger, rows, rows)
+
+
+def test_one_address_leaves_room_for_other_callers_without_a_key() -> None:
+    room = Room(LiveSettings())
+    rows = module.ANONYMOUS_ROWS
+    for _ in range(module.ADDRESS_ANONYMOUS_ROWS // rows):
+        room.enter(caller(), rows, rows)
+        room.open_view(caller(), rows)
+    with pytest.raises(TooMany, match="of an address"):
+        room.enter(caller(), rows, rows)
+    # The views that it has, and those of others, are still open to it.
+    room.enter(caller(), rows, 0)
+    room.enter(caller(address=OFFICE), rows, rows)
+    room.close_view(caller(), rows)
+    room.enter(caller(), rows, rows)
 
 
 def test_nothing_is_counted_after_all_have_left() -> None:
     room = Room(LiveSettings())
     for audience in (caller(), caller("client"), caller("server")):
         room.enter(audience, 10, 10)
-        room.open_view("pod", 10, is_anonymous=audience.is_anonymous)
+        room.open_view(audience, 10)
     assert (room.rows, room.per_key) == (30, 3)
     for audience in (caller(), caller("client"), caller("server")):
         room.leave(audience, 10)
-        room.close_view("pod", 10, is_anonymous=audience.is_anonymous)
+        room.close_view(audience, 10)
     assert (room.rows, room.per_key) == (0, 0)

@@ -48,7 +48,8 @@ class _OtelStep:
         self._span = span
 
     def active(self) -> contextlib.AbstractContextManager[Span]:
-        return use_span(self._span)
+        # An error's text can name a user.
+        return use_span(self._span, record_exception=False, set_status_on_exception=False)
 
     def end(self) -> None:
         self._span.end()
@@ -65,7 +66,9 @@ class OtelTracer:
     def request(self, headers: Headers) -> Iterator[_OtelTrace]:
         sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers if name.startswith(b"trace")}
         above = self._propagator.extract(sent)
-        with self._tracer.start_as_current_span("request", above, kind=SpanKind.SERVER) as span:
+        with self._tracer.start_as_current_span(
+            "request", above, kind=SpanKind.SERVER, record_exception=False, set_status_on_exception=False
+        ) as span:
             yield _OtelTrace(span)
 
     def current(self) -> SpanContext | None:

@@ -46,8 +46,9 @@ _SECOND = timedelta(seconds=1)
 _HOURS = [timedelta(hours=hours) for hours in range(1, 26)]
 # Cron expressions that never match (February 30) are rejected; those that match every leap year are accepted.
 _LOOK_AHEAD = timedelta(days=366 * 9)
-# The number of resets in which the shortest time between two is looked for: years of daily ones.
-_COMPARED_RESETS = 2000
+# The number of resets in which the shortest time between two is looked for: an hour of them and the step to the next
+# one, or years of monthly ones.
+_COMPARED_RESETS = 100
 
 
 class Day(StrEnum):

@@ -13,6 +13,8 @@ from laurels.http.sight import request_id
 from laurels.ports import AuditEntry
 
 INTERNAL = 500
+# Of each name in the path.
+NAME_CHARS = 256
 
 
 def audited(handler: Handler, status: int) -> Handler:
@@ -38,12 +40,19 @@ def audited(handler: Handler, status: int) -> Handler:
 
 def _entry(call: Call[Any, Any]) -> AuditEntry:
     """Return the entry of a call. The log fills in the id and the time."""
-    path = dict(call.path_parts)
-    uuid = path.pop("UUID", None) or getattr(call.body_or_none, "uuid", None)
-    user_id = call.user_id if path.pop("userId", None) is not None else getattr(call.body_or_none, "user_id", None)
-    named = path.pop("podId", None) or getattr(call.query, "pod_id", None) or getattr(call.body_or_none, "pod_id", None)
+    path = {name: call.path(name)[:NAME_CHARS] for name in call.path_parts}
+    body = call.body_or_none
+    uuid = path.pop("UUID", None) or getattr(body, "uuid", None)
+    user_id = call.user_id if path.pop("userId", None) is not None else getattr(body, "user_id", None)
     caller = call.caller
     assert caller.role is not None, "administrative calls need a key"
+    # The same check as in the handlers: nobody writes into the log of another pod, and every entry about a user has a
+    # pod, so that an erasure finds it.
+    named = path.pop("podId", None) or getattr(body, "pod_id", None)
+    if hasattr(call.query, "pod_id"):
+        named = caller.require_pod(call.query.pod_id)
+    elif named is not None:
+        caller.require_pod(named)
     return AuditEntry(
         entry_id=0,
         at=0,

@@ -62,6 +62,8 @@ Guard = Callable[["Call[Any, Any]"], None]
 DEGRADED = {"Laurels-Degraded": "read-from-ledger"}
 # Errors that a key or a board which another server has just created can cause.
 MAY_BE_NEW = {"key_unknown", "key_required", "board_not_found"}
+# Longer numbers are no lengths of bodies.
+LENGTH_DIGITS = 12
 CIRCLE = f"{SegmentKind.CIRCLE}:"
 # Valid user ids without percent-encoding.
 _PLAIN_ID = re.compile(rb"[0-9A-Za-z_.-]{1,%d}" % limits.USER_ID_CHARS)
@@ -407,7 +409,8 @@ class Endpoint:
     def _admit(self, call: Call[Any, Any], caller: Caller, pod_id: str | None) -> None:
         traffic = call.laurels.traffic
         gate = traffic.gate(caller, pod_id, self.work)
-        if gate.sheds():
+        length = call.header(b"content-length") or ""
+        if gate.sheds(int(length) if length.isascii() and length.isdigit() and len(length) < LENGTH_DIGITS else 0):
             raise traffic.overloaded
         refused = gate.refuse(call.address)
         if refused is not None:

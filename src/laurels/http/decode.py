@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from laurels.core.ids import composed
-from laurels.core.limits import BODY_BYTES
+from laurels.core.limits import BODY_BYTES, USER_ID_CHARS
 from laurels.errors import Invalid, LaurelsError, Malformed
 from laurels.http.fields import COMPOSED
 from laurels.http.wording import reword
@@ -100,19 +100,33 @@ def decode_value(value: Any, kind: Any, name: str) -> Any:
 
 def compose_ids(value: T, kind: Any) -> T:
     """Bring the ids in a decoded value into the composed form (core/ids.py)."""
-    return _composed(value, _ids_in(kind))  # type: ignore[no-any-return]
+    return _composed(value, _ids_in(kind), "")  # type: ignore[no-any-return]
 
 
-def _composed(value: Any, where: Any) -> Any:
+def _composed(value: Any, where: Any, name: str) -> Any:
     if where is None or value is None or value is msgspec.UNSET:
         return value
     if isinstance(where, dict):
-        for name, inner in where.items():
-            setattr(value, name, _composed(getattr(value, name), inner))
+        for field, inner in where.items():
+            setattr(value, field, _composed(getattr(value, field), inner, field))
         return value
     if isinstance(where, list):
-        return [_composed(each, where[0]) for each in value]
-    return composed(value)
+        return [_composed(each, where[0], name) for each in value]
+    text = composed(value)
+    # A few characters become several.
+    if len(text) > USER_ID_CHARS:
+        raise Invalid(
+            "wrong_length",
+            f"An id is longer than {USER_ID_CHARS} characters in Unicode's composed form (NFC).",
+            field=_camel(name) or None,
+            rule=f"<= {USER_ID_CHARS} characters",
+        )
+    return text
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 @lru_cache(maxsize=256)

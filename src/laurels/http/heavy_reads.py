@@ -20,13 +20,15 @@ Rows = Callable[[Call[Any, Any]], int]
 
 def in_turn(handler: Handler, rows: Rows) -> Handler:
     """Return a handler that waits for its turn if the call reads many rows."""
+    is_list = rows is listed
 
     @functools.wraps(handler)
     async def run(call: Call[Any, Any]) -> Any:
         reading = rows(call)
         if reading <= LIGHT_ROWS:
             return await handler(call)
-        async with call.laurels.turns.turn(call.pod_id or "", reading):
+        turns = call.laurels.list_turns if is_list else call.laurels.turns
+        async with turns.turn(call.pod_id or "", reading):
             return await handler(call)
 
     return run
@@ -34,6 +36,11 @@ def in_turn(handler: Handler, rows: Rows) -> Handler:
 
 def page(call: Call[Any, Any]) -> int:
     return int(call.query.limit)
+
+
+def listed(call: Call[Any, Any]) -> int:
+    """Return the rows of a page that the ledger reads. It waits for SQL, so several of these run at once."""
+    return page(call)
 
 
 def boards(call: Call[Any, Any]) -> int:

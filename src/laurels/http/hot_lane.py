@@ -112,7 +112,7 @@ class HotCall:
     def decode(self, body: bytes) -> bool:
         """Decode the body, and return False if it is invalid."""
         self.length = len(body)
-        self._is_shed = self.plan.gate.sheds()
+        self._is_shed = self.plan.gate.sheds(len(body))
         if self._is_shed:
             return True
         try:

@@ -156,10 +156,10 @@ ROUTES = [
         USER + "/history",
         guards.board_pod_reader,
         reads.get_history,
-        rows=heavy_reads.page,
+        rows=heavy_reads.listed,
         personal=True,
     ),
-    route("Scores", "GET", BOARD + "/events", guards.board_writer, reads.get_events, rows=heavy_reads.page),
+    route("Scores", "GET", BOARD + "/events", guards.board_writer, reads.get_events, rows=heavy_reads.listed),
     route(
         "Boards",
         "POST",
@@ -175,7 +175,7 @@ ROUTES = [
     route("Boards", "GET", BOARD, guards.board_reader, boards.get_board),
     route("Boards", "PATCH", BOARD, guards.board_writer, boards.patch_board, audited=True, scope=Scope.BOARDS_WRITE),
     route("Boards", "DELETE", BOARD, guards.board_writer, boards.delete_board, audited=True, scope=Scope.BOARDS_WRITE),
-    route("Seasons", "GET", BOARD + "/periods", guards.board_reader, seasons.get_periods, rows=heavy_reads.page),
+    route("Seasons", "GET", BOARD + "/periods", guards.board_reader, seasons.get_periods, rows=heavy_reads.listed),
     route(
         "Seasons",
         "POST",
@@ -195,7 +195,7 @@ ROUTES = [
         scope=Scope.BOARDS_WRITE,
     ),
     route(
-        "Seasons", "GET", PERIOD + "/rewards", guards.board_writer, seasons.get_period_rewards, rows=heavy_reads.page
+        "Seasons", "GET", PERIOD + "/rewards", guards.board_writer, seasons.get_period_rewards, rows=heavy_reads.listed
     ),
     route(
         "Seasons",
@@ -203,7 +203,7 @@ ROUTES = [
         "/api/v1/users/{userId}/results",
         guards.key,
         seasons.get_user_results,
-        rows=heavy_reads.page,
+        rows=heavy_reads.listed,
         personal=True,
     ),
     route(
@@ -212,7 +212,7 @@ ROUTES = [
         "/api/v1/users/{userId}/rewards",
         guards.key,
         seasons.get_user_rewards,
-        rows=heavy_reads.page,
+        rows=heavy_reads.listed,
         personal=True,
     ),
     route(
@@ -245,7 +245,7 @@ ROUTES = [
         scope=Scope.SCORES_WRITE,
         body_bytes=limits.PROFILES_BODY_BYTES,
     ),
-    route("Profiles", "GET", "/api/v1/users", guards.writer, people.get_people, rows=heavy_reads.page),
+    route("Profiles", "GET", "/api/v1/users", guards.writer, people.get_people, rows=heavy_reads.listed),
     route("Profiles", "PUT", PERSON + "/circles/{circle}", guards.writer, people.put_circle, scope=Scope.SCORES_WRITE),
     route(
         "Profiles",
@@ -327,7 +327,7 @@ ROUTES = [
         "/api/v1/acts",
         guards.writer,
         moderation.get_acts,
-        rows=heavy_reads.page,
+        rows=heavy_reads.listed,
         scope=Scope.MODERATION,
     ),
     route("Moderation", "GET", "/api/v1/acts/{actId}", guards.writer, moderation.get_act, scope=Scope.MODERATION),
@@ -484,7 +484,7 @@ ROUTES = [
         needs_ledger=False,
     ),
     route("Operating", "GET", "/metrics", guards.anyone, operating.get_metrics, scope=None, needs_ledger=False),
-    route("Operating", "GET", "/api/v1/audit", guards.admin, audit.get_audit, rows=heavy_reads.page),
+    route("Operating", "GET", "/api/v1/audit", guards.admin, audit.get_audit, rows=heavy_reads.listed),
     route("Operating", "GET", "/api/v1/jobs", guards.admin, operating.get_jobs),
     route("Operating", "GET", "/api/v1/spool", guards.admin, operating.get_spool, errors=(409,)),
     route(

@@ -49,8 +49,8 @@ from laurels.settings import QuotaSettings, Settings
 
 log = structlog.get_logger()
 
-# Heavy reads that run at the same time if the index is on other servers.
-SHARED_TURNS = 4
+# Heavy reads that run at the same time if they wait for another server or for the ledger.
+WAITING_TURNS = 4
 # `answers_without` checks at most this many rankings.
 LOOK_AT = 20
 
@@ -97,7 +97,8 @@ class Laurels:
         self.spooler = None if spool is None else Spooler(spool, recorder, self.updater, self.boards.by_id, clock)
         self.batcher = Batcher(recorder, self.updater, self.spooler, settings.writes, self.usage.note)
         self.rates = Rates(buckets)
-        self.turns = Turns(1 if index.instant is not None else SHARED_TURNS)
+        self.turns = Turns(1 if index.instant is not None else WAITING_TURNS)
+        self.list_turns = Turns(WAITING_TURNS)
         self.traffic = Traffic(settings.limits, self.rates, self.batcher)
         self.submissions = Submissions(ledger, self.updater, self.batcher, self.usage, clock)
         self.freezer = Freezer(ledger, index, self.boards, clock)

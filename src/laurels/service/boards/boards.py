@@ -32,6 +32,9 @@ _NAMESPACE = uuid.UUID("9e0c8a5e-6f1d-5b0a-8a55-4c61757265ff")
 # Fields that the service sets; all other fields are the board's definition.
 _GIVEN = ("id", "created_at", "revision", "periods", "archived_at", "pruned_before")
 ATTEMPTS = 20
+# How many boards a pod may have with the archived ones, as a multiple of its quota.
+ARCHIVED_TIMES = 10
+MINUTE_S = 60
 # A change of which scores count where takes effect this much later, because every server must learn of it first.
 NOTICE_US = 2 * SECOND_US
 
@@ -304,23 +307,27 @@ class Boards:
         """Check the quotas of a board's pod before the board is created, or gets new windows."""
         quotas = self._quotas_of(board.pod_id)
         now = self._clock.now_us()
-        owned = [
-            other
-            for other in self._boards.values()
-            if other.pod_id == board.pod_id and other.status_at(now) is not Status.ARCHIVED
-        ]
+        every = [other for other in self._boards.values() if other.pod_id == board.pod_id]
+        owned = [other for other in every if other.status_at(now) is not Status.ARCHIVED]
         if is_new and quotas.boards and len(owned) >= quotas.boards:
             raise Conflict("too_many_boards", f"The pod has {len(owned)} boards, the maximum. Archive boards first.")
-        resets = [found for window in windows if (found := shortest_reset_s(window))]
+        if is_new and quotas.boards and len(every) >= ARCHIVED_TIMES * quotas.boards:
+            raise Conflict("too_many_boards", f"The pod has {len(every)} boards with the archived ones, the maximum.")
+        new = sum(window.line is not None for window in windows)
         used = sum(window.line is not None for other in owned for window in other.windows)
-        if quotas.windows and resets and used + len(resets) > quotas.windows:
+        if quotas.windows and new and used + new > quotas.windows:
             raise Conflict(
                 "too_many_windows",
                 f"The boards of the pod have {used} windows with resets, and may have {quotas.windows}.",
                 field="windows",
             )
         shortest = quotas.min_reset_seconds
-        if shortest and min(resets, default=shortest) < shortest:
+        # A cron expression can't say less than a minute.
+        if (
+            shortest
+            and shortest > MINUTE_S
+            and any((shortest_reset_s(each) or shortest) < shortest for each in windows)
+        ):
             raise Invalid(
                 "resets_too_often",
                 f"The windows of this pod may reset every {shortest} s at most.",

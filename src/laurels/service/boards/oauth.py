@@ -150,7 +150,7 @@ class OAuth:
 
     def _player_of(self, claims: dict[str, Any]) -> str:
         player = _text(_claim(claims, self._settings.oauth_player_claim))
-        if player is None or len(player) > USER_ID_CHARS or not _USER_ID.search(player):
+        if player is None or len(composed(player)) > USER_ID_CHARS or not _USER_ID.search(player):
             raise bad_token(f"its claim {self._settings.oauth_player_claim!r} is not a user id")
         return composed(player)
 

@@ -12,7 +12,7 @@ import structlog
 
 from laurels.errors import LaurelsError
 from laurels.ports import Feed, Ledger
-from laurels.tasks import end_tasks
+from laurels.tasks import end_tasks, start_apart
 
 log = structlog.get_logger()
 
@@ -87,7 +87,7 @@ class Registry:
         if not self._shared:
             return
         if self._look is None:
-            self._look = asyncio.create_task(self._look_later(), name="look for a new key or board")
+            self._look = start_apart(self._look_later(), "look for a new key or board")
             self._looks.add(self._look)
             self._look.add_done_callback(self._looks.discard)
         await asyncio.wait({self._look}, timeout=LOOK_TIMEOUT_S)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from laurels.core.board import Board, Ranking
 from laurels.metrics import BUFFERED
 from laurels.ports import AsOf, Row
-from laurels.tasks import end_tasks
+from laurels.tasks import end_tasks, start_apart
 
 # A buffer with this many rows is flushed immediately.
 FULL_ROWS = 50_000
@@ -39,7 +39,7 @@ class Buffers:
         if flushing is None or flushing.done():
             self._full[ranking] = asyncio.Event()
             flush_s = board.flush_ms / 1000
-            self._flushing[ranking] = asyncio.create_task(self._flush_after(ranking, flush_s), name="flush a board")
+            self._flushing[ranking] = start_apart(self._flush_after(ranking, flush_s), "flush a board")
         if len(gathered) >= FULL_ROWS:
             self._full[ranking].set()
 

@@ -18,7 +18,7 @@ from laurels.logs import LogLimit
 from laurels.metrics import BUILDS, REPAIR_QUEUE, REPAIRED
 from laurels.ports import Applied, AsOf, Index, IndexHealth, IndexState, Ledger, Position, RanksWanted, Row
 from laurels.retry import Backoff
-from laurels.tasks import end_tasks
+from laurels.tasks import end_tasks, start_apart
 
 log = structlog.get_logger()
 
@@ -163,7 +163,7 @@ class IndexRepairer:
         if repair is None or repair.done():
             if error is not None and (count := self._begun_log.count(error.message)) is not None:
                 log.info("index_repairing", reason=error.message, rankings=count, last_period=period_id)
-            task = asyncio.create_task(self._repair_until_done(board.id, period_id), name=f"repair {board.uuid}")
+            task = start_apart(self._repair_until_done(board.id, period_id), f"repair {board.uuid}")
             self._repairs[period_id] = task
 
     def is_stale(self, ranking: Ranking) -> bool:

@@ -96,7 +96,7 @@ class Transformer:
 
         Removes the mapped fields from `event`, so that only the metadata is left.
         """
-        user_id = composed(_text(event, self._user_id, "userId", _ID, limits.USER_ID_CHARS))
+        user_id = _compose(_text(event, self._user_id, "userId", _ID, limits.USER_ID_CHARS), "userId")
         uuid = _text(event, self._uuid, "UUID", _SLUG, limits.BOARD_UUID_CHARS)
         score = self._read_score(event)
         at, stamped = record.at, self._timestamp is None
@@ -136,7 +136,16 @@ class Transformer:
         value = look_up(where, event, headers)
         if value is None:
             raise Invalid("schema_mismatch", f"{field} (eventId) is missing.", field=field, rule="required")
-        return composed(_check_text(value, field, "eventId", _ID, limits.EVENT_ID_CHARS))
+        return _compose(_check_text(value, field, "eventId", _ID, limits.EVENT_ID_CHARS), field)
+
+
+def _compose(text: str, field: str) -> str:
+    """Return an id in composed form. A few characters become several, so it may be too long then."""
+    found = composed(text)
+    if len(found) > limits.USER_ID_CHARS:
+        rule = f"<= {limits.USER_ID_CHARS} characters"
+        raise Invalid("wrong_length", f"{field} is too long in Unicode's composed form (NFC).", field=field, rule=rule)
+    return found
 
 
 def show_common(pod_id: str, transformed: Transformed) -> dict[str, Any]:

@@ -38,6 +38,8 @@ from laurels.service.seasons.freezer import SWEEP_AFTER_US, Freezer
 log = structlog.get_logger()
 
 MAKE_AHEAD_EVERY_S = 1.0
+# For how long one run of the job freezes periods.
+FREEZE_FOR_S = 10.0
 # What a freeze costs besides its final ranks, in rows.
 ROWS_PER_FREEZE = 100
 EVERY_US = 3600 * SECOND_US
@@ -122,6 +124,7 @@ class JobDefinitions:
         turns: FairQueue[tuple[Board, Period]] = FairQueue()
         known: set[int] = set()
         made_at = -math.inf
+        ends = time.monotonic() + FREEZE_FOR_S
         while True:
             if time.monotonic() > made_at + MAKE_AHEAD_EVERY_S:
                 made += await self._make_ahead(failures)
@@ -131,15 +134,15 @@ class JobDefinitions:
                         known.add(period.id)
                         turns.add(board.pod_id, ROWS_PER_FREEZE, (board, period))
                 made_at = time.monotonic()
-            if not turns:
+            if not turns or time.monotonic() > ends:
+                # What is left is due at once, after the refreezes and sweeps below.
                 break
-            pod_id, cost, (board, period) = turns.take()
+            pod_id, _, (board, period) = turns.take()
             with _noted(failures, board):
                 total = await self._freezer.freeze(board, period)
                 frozen += total is not None
                 users += total or 0
-                cost += total or 0
-            turns.charge(pod_id, cost)
+                turns.charge(pod_id, total or 0)
         refrozen = 0
         for board, period in await self._freezer.refreezing():
             with _noted(failures, board):
@@ -162,8 +165,7 @@ class JobDefinitions:
             if self._lacks_periods(board):
                 turns.add(board.pod_id, 1, board)
         while turns:
-            pod_id, cost, board = turns.take()
-            turns.charge(pod_id, cost)
+            _, _, board = turns.take()
             with _noted(failures, board):
                 known = {period.id for period in board.periods}
                 fresh = await self._boards.make_ahead(board)

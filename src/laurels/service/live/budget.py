@@ -8,7 +8,7 @@ import asyncio
 import time
 
 from laurels.core.fair_queue import FairQueue
-from laurels.tasks import end_tasks
+from laurels.tasks import end_tasks, start_apart
 
 
 class Budget:
@@ -33,7 +33,7 @@ class Budget:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(pod_id, rows, turn)
         if self._serving is None:
-            self._serving = asyncio.create_task(self._serve(), name="serve live views in turn")
+            self._serving = start_apart(self._serve(), "serve live views in turn")
         await turn
 
     async def close(self) -> None:
@@ -51,11 +51,12 @@ class Budget:
             while self._waiting:
                 await asyncio.sleep(max(0.0, self._wait_s()))
                 pod_id, rows, turn = self._waiting.take()
-                # A reader that was cancelled takes nothing.
-                if not turn.done():
-                    self._waiting.charge(pod_id, rows)
+                if turn.done():
+                    # A reader that was cancelled takes nothing.
+                    self._waiting.charge(pod_id, -rows)
+                else:
                     self._spend(rows)
                     turn.set_result(None)
         finally:
             self._serving = None
-            self._waiting.forget()
+            self._waiting = FairQueue()

@@ -25,7 +25,7 @@ from laurels.service.live.room import Room
 from laurels.service.live.subscription import SubscriberAccess, Subscription
 from laurels.service.live.view import View, ViewSpec
 from laurels.settings import LiveSettings
-from laurels.tasks import end_tasks
+from laurels.tasks import end_tasks, start_apart
 
 log = structlog.get_logger()
 
@@ -89,10 +89,10 @@ class LiveHub:
         subscription = Subscription(audience, specs)
         self._subscriptions.add(subscription)
         if self._sweeping is None:
-            self._sweeping = asyncio.create_task(self._sweep(), name="live hub")
+            self._sweeping = start_apart(self._sweep(), "live hub")
         try:
             # Enter all views before reading any, because their rows count from now on.
-            watched = [self._watch(spec, audience.pod_id).enter(spec, subscription) for spec in specs]
+            watched = [self._watch(spec).enter(spec, subscription) for spec in specs]
             coming = time.monotonic()
             subscription.begin(await asyncio.gather(*(each.first_look(coming) for each in watched)), after)
         except BaseException:
@@ -123,10 +123,10 @@ class LiveHub:
         await end_tasks(tasks)
         await self.reader.close()
 
-    def _watch(self, spec: ViewSpec, pod_id: str) -> "_BoardWatcher":
+    def _watch(self, spec: ViewSpec) -> "_BoardWatcher":
         watch = self._watches.get(spec.board_id)
         if watch is None:
-            watch = self._watches[spec.board_id] = _BoardWatcher(self, spec.board_id, pod_id)
+            watch = self._watches[spec.board_id] = _BoardWatcher(self, spec.board_id)
         return watch
 
     def _has(self, spec: ViewSpec) -> bool:
@@ -200,12 +200,11 @@ def _rows_of(specs: Sequence[ViewSpec]) -> int:
 class _SharedView:
     """A view with its subscriptions. At most one read of it runs at a time."""
 
-    def __init__(self, hub: LiveHub, spec: ViewSpec, pod_id: str, *, is_anonymous: bool) -> None:
+    def __init__(self, hub: LiveHub, spec: ViewSpec, maker: SubscriberAccess) -> None:
         self._hub = hub
         self.spec = spec
-        self._pod_id = pod_id
-        self._is_anonymous = is_anonymous
-        hub.room.open_view(pod_id, spec.size, is_anonymous=is_anonymous)
+        self._maker = maker
+        hub.room.open_view(maker, spec.size)
         self.view = hub.resume(spec)
         self.subscriptions: set[Subscription] = set()
         self.task: asyncio.Task[None] | None = None
@@ -218,7 +217,7 @@ class _SharedView:
     def close(self) -> None:
         if self.task is not None:
             self.task.cancel()
-        self._hub.room.close_view(self._pod_id, self.spec.size, is_anonymous=self._is_anonymous)
+        self._hub.room.close_view(self._maker, self.spec.size)
         self._hub.pause(self.spec, self.view)
 
     async def first_look(self, coming: float) -> View:
@@ -275,15 +274,14 @@ class _SharedView:
 class _BoardWatcher:
     """The task that refreshes all views of one board while they have subscriptions."""
 
-    def __init__(self, hub: LiveHub, board_id: int, pod_id: str) -> None:
+    def __init__(self, hub: LiveHub, board_id: int) -> None:
         self._hub = hub
         self._board_id = board_id
-        self._pod_id = pod_id
         self._viewed: dict[ViewSpec, _SharedView] = {}
         self._hint = asyncio.Event()
         # By period: the function that ends the subscription to the feed.
         self._hearing: dict[int, Callable[[], None]] = {}
-        self._task = asyncio.create_task(self._run(), name=f"watch board {board_id}")
+        self._task = start_apart(self._run(), f"watch board {board_id}")
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -295,8 +293,7 @@ class _BoardWatcher:
     def enter(self, spec: ViewSpec, subscription: Subscription) -> _SharedView:
         viewed = self._viewed.get(spec)
         if viewed is None:
-            is_anonymous = subscription.audience.is_anonymous
-            viewed = self._viewed[spec] = _SharedView(self._hub, spec, self._pod_id, is_anonymous=is_anonymous)
+            viewed = self._viewed[spec] = _SharedView(self._hub, spec, subscription.audience)
             self._hint.set()
         viewed.subscriptions.add(subscription)
         return viewed

@@ -16,9 +16,11 @@ from laurels.settings import LiveSettings
 VIEW_ROWS = 1_000_000
 POD_VIEW_ROWS = 500_000
 POD_ANONYMOUS_ROWS = 100_000
-# Maximum number of rows that the subscribers of one address follow, and that a caller without a key follows.
+# Maximum number of rows that the subscribers of one address follow; that a caller without a key follows; and in the
+# views that the callers without a key of one address have made.
 ADDRESS_ROWS = 100_000
 ANONYMOUS_ROWS = 200
+ADDRESS_ANONYMOUS_ROWS = 5_000
 
 
 class Room:
@@ -32,6 +34,8 @@ class Room:
         # Of the views, by pod.
         self._rows: Counter[str] = Counter()
         self._anonymous_rows: Counter[str] = Counter()
+        # By address: the rows of the views that its callers without a key have made.
+        self._made_rows: Counter[str] = Counter()
 
     @property
     def rows(self) -> int:
@@ -60,16 +64,20 @@ class Room:
             _take(self._per_address, address, 1)
             _take(self._address_rows, address, rows)
 
-    def open_view(self, pod_id: str, rows: int, *, is_anonymous: bool) -> None:
-        """Count the rows of a view; `is_anonymous`: a caller without a key was its first subscriber."""
-        self._rows[pod_id] += rows
-        if is_anonymous:
-            self._anonymous_rows[pod_id] += rows
+    def open_view(self, maker: SubscriberAccess, rows: int) -> None:
+        """Count the rows of a view. `maker`: its first subscriber."""
+        self._rows[maker.pod_id] += rows
+        if maker.is_anonymous:
+            self._anonymous_rows[maker.pod_id] += rows
+            if (address := _address_of(maker)) is not None:
+                self._made_rows[address] += rows
 
-    def close_view(self, pod_id: str, rows: int, *, is_anonymous: bool) -> None:
-        _take(self._rows, pod_id, rows)
-        if is_anonymous:
-            _take(self._anonymous_rows, pod_id, rows)
+    def close_view(self, maker: SubscriberAccess, rows: int) -> None:
+        _take(self._rows, maker.pod_id, rows)
+        if maker.is_anonymous:
+            _take(self._anonymous_rows, maker.pod_id, rows)
+            if (address := _address_of(maker)) is not None:
+                _take(self._made_rows, address, rows)
 
     def _need_room(self, audience: SubscriberAccess, rows: int, new_rows: int) -> None:
         limits, pod_id = self._settings, audience.pod_id
@@ -95,6 +103,12 @@ class Room:
             or self._address_rows[address] + rows > ADDRESS_ROWS
         ):
             raise _full(f"At most {limits.max_live_per_address} subscriptions of an address are allowed.")
+        if (
+            address is not None
+            and audience.is_anonymous
+            and self._made_rows[address] + new_rows > ADDRESS_ANONYMOUS_ROWS
+        ):
+            raise _full(f"Without a key, the live views of an address have at most {ADDRESS_ANONYMOUS_ROWS:,} rows.")
 
 
 def _address_of(audience: SubscriberAccess) -> str | None:

@@ -28,6 +28,8 @@ log = structlog.get_logger()
 LOOK_S = 0.005
 INTERVAL_S = 0.05
 LOG_EVERY_S = 10.0
+# A larger body is that of a bulk call: it has about a hundred scores.
+BULK_BYTES = 8192
 
 
 class Work(enum.Enum):
@@ -58,9 +60,12 @@ class Gate:
         self._queued_s = queued_s
         self._pod_id = pod_id
 
-    def sheds(self) -> bool:
-        """Return True if a call must be refused, because the server is overloaded. Cheap: before the body is read."""
-        if self._shedder is None:
+    def sheds(self, body_bytes: int = 0) -> bool:
+        """Return True if a call must be refused, because the server is overloaded. Cheap: before the body is decoded.
+
+        Bulk is never refused: its queue is bounded, and its senders prefer to wait.
+        """
+        if self._shedder is None or body_bytes > BULK_BYTES:
             return False
         queued_s = 0.0 if self._queued_s is None else self._queued_s(self._pod_id)
         return not self._shedder.admits(self._pod_id, queued_s)

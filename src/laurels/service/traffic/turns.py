@@ -20,25 +20,22 @@ PATIENCE_S = 5.0
 
 
 class Turns:
-    """`at_once`: how many heavy reads may run at the same time; more than one if they wait for another server."""
+    """`at_once`: how many heavy reads may run at the same time; more than one if they wait for something else."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
-        self._queue: FairQueue[tuple[asyncio.Future[None], float]] = FairQueue()
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue()
         self._running = 0
         self._is_resting = False
 
     @contextlib.asynccontextmanager
     async def turn(self, pod_id: str, rows: int) -> AsyncIterator[None]:
-        """Wait for a turn to read this many rows. Raises Unavailable if too many reads of the pod wait."""
+        """Wait for a turn to read this many rows. Raises Unavailable if too many reads of the pod wait, or too long."""
         await self._wait(pod_id, rows)
         try:
             yield
         finally:
-            self._running -= 1
-            if not self._is_resting:
-                self._is_resting = True
-                self._rest(ROUNDS)
+            self._end()
 
     async def _wait(self, pod_id: str, rows: int) -> None:
         if not self._is_resting and self._running < self._at_once and not self._queue:
@@ -49,28 +46,44 @@ class Turns:
             raise _overloaded()
         loop = asyncio.get_running_loop()
         granted: asyncio.Future[None] = loop.create_future()
-        self._queue.add(pod_id, rows, (granted, loop.time() + PATIENCE_S))
-        await granted
+        self._queue.add(pod_id, rows, granted)
+        expiry = loop.call_later(PATIENCE_S, _expire, granted)
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                # The turn came in the same moment.
+                self._end()
+            raise
+        finally:
+            expiry.cancel()
+
+    def _end(self) -> None:
+        self._running -= 1
+        if not self._is_resting:
+            self._is_resting = True
+            self._rest(ROUNDS)
 
     def _rest(self, rounds: int) -> None:
-        loop = asyncio.get_running_loop()
         if rounds:
-            loop.call_soon(self._rest, rounds - 1)
+            asyncio.get_running_loop().call_soon(self._rest, rounds - 1)
             return
         self._is_resting = False
         while self._queue and self._running < self._at_once:
-            pod_id, rows, (granted, due) = self._queue.take()
+            pod_id, rows, granted = self._queue.take()
             if granted.done():
-                # The reader was cancelled.
+                # The reader was cancelled, or has waited too long.
+                self._queue.charge(pod_id, -rows)
                 continue
-            if loop.time() > due:
-                granted.set_exception(_overloaded())
-                continue
-            self._queue.charge(pod_id, rows)
             self._running += 1
             granted.set_result(None)
         if not self._queue and not self._running:
             self._queue.forget()
+
+
+def _expire(granted: "asyncio.Future[None]") -> None:
+    if not granted.done():
+        granted.set_exception(_overloaded())
 
 
 def _overloaded() -> Unavailable:

@@ -16,7 +16,7 @@ from laurels.core.board import Board, Status
 from laurels.core.instants import SECOND_US
 from laurels.core.limits import DAY_US
 from laurels.core.quotas import Quotas
-from laurels.core.windows import shortest_reset_s
+from laurels.core.windows import Window, shortest_reset_s
 from laurels.errors import LaurelsError, OverQuota
 from laurels.ports import Clock, Index, Ledger
 from laurels.service.boards.access import Access
@@ -28,6 +28,7 @@ log = structlog.get_logger()
 STORE_S = 1.0
 # How often the users of a pod are counted at most, in rounds of STORE_S.
 COUNT_EVERY = 10
+CHECKED_PODS = 20
 
 
 class Usage:
@@ -47,6 +48,8 @@ class Usage:
         # Pods that may not submit more events today, and those that may not add users.
         self._spent: set[str] = set()
         self._full: set[str] = set()
+        # Pods whose users may have become too many.
+        self._to_check: set[str] = set()
         self._storing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -99,35 +102,41 @@ class Usage:
 
     async def of(self, pod_id: str) -> Quotas:
         """Return how much a pod uses of each quota. Costs one read of the index per board."""
-        boards = [board for board in self._boards.all() if board.pod_id == pod_id and self._counts(board)]
-        resets = [found for board in boards for window in board.windows if (found := shortest_reset_s(window))]
+        boards = self._boards_of(pod_id)
+        windows = [window for board in boards for window in board.windows if window.line is not None]
+        # In a thread, because thousands of cron expressions take seconds.
+        shortest = await asyncio.to_thread(_shortest_reset_s, set(windows))
         return Quotas(
             boards=len(boards),
-            windows=len(resets),
-            min_reset_seconds=min(resets, default=None),
-            users=await self._count_users(pod_id),
+            windows=len(windows),
+            min_reset_seconds=shortest,
+            users=await self._count_users(boards),
             events_per_day=self._events_of(pod_id),
         )
 
-    def _counts(self, board: Board) -> bool:
-        return board.status_at(self._clock.now_us()) is not Status.ARCHIVED
+    def _boards_of(self, pod_id: str) -> list[Board]:
+        now = self._clock.now_us()
+        return [
+            board
+            for board in self._boards.all()
+            if board.pod_id == pod_id and board.status_at(now) is not Status.ARCHIVED
+        ]
 
     def _events_of(self, pod_id: str) -> int:
         return self._stored.get(pod_id, 0) + self._unstored[pod_id]
 
-    async def _count_users(self, pod_id: str) -> int:
-        """Return the users of a pod's boards: of each board, those of its largest current period."""
+    async def _count_users(self, boards: Sequence[Board]) -> int:
+        """Return the users of boards: of each board, those of its largest current period."""
         users = 0
         now = self._clock.now_us()
-        for board in self._boards.all():
-            if board.pod_id == pod_id and self._counts(board):
-                # Without its capacity, because all users are in the index.
-                rankings = [
-                    replace(board.ranking(period.id), capacity=None)
-                    for period in board.open_periods
-                    if period.contains(now)
-                ]
-                users += max([await self._index.count(ranking) for ranking in rankings], default=0)
+        for board in boards:
+            # Without its capacity, because all users are in the index.
+            rankings = [
+                replace(board.ranking(period.id), capacity=None)
+                for period in board.open_periods
+                if period.contains(now)
+            ]
+            users += max([await self._index.count(ranking) for ranking in rankings], default=0)
         return users
 
     async def _store_regularly(self) -> None:
@@ -141,6 +150,8 @@ class Usage:
                 await self._store()
         except LaurelsError as error:
             log.debug("usage_not_stored", reason=error.message)
+        except Exception:
+            log.exception("usage_not_stored")
 
     async def _store(self) -> None:
         day = self._clock.now_us() // DAY_US
@@ -151,7 +162,7 @@ class Usage:
         adding, self._unstored = self._unstored, Counter()
         try:
             self._stored = await self._ledger.add_usage(day, [(pod, count) for pod, count in adding.items() if count])
-        except LaurelsError:
+        except BaseException:
             self._unstored += adding
             raise
         self._spent = {
@@ -160,11 +171,15 @@ class Usage:
             if (limit := self._access.quotas_of(pod_id).events_per_day) and events >= limit
         }
         self._round += 1
-        await self._find_full(set(adding) | self._full)
+        self._to_check |= set(adding) | self._full
+        # A few per round, because counting takes time.
+        chosen = [self._to_check.pop() for _ in range(min(CHECKED_PODS, len(self._to_check)))]
+        await self._find_full(chosen)
 
-    async def _find_full(self, pods: set[str]) -> None:
+    async def _find_full(self, pods: Sequence[str]) -> None:
         """Count the users of these pods where they may have used up the quota."""
         for pod_id in pods:
+            await asyncio.sleep(0)
             limit = self._access.quotas_of(pod_id).users
             if not limit:
                 self._full.discard(pod_id)
@@ -174,6 +189,10 @@ class Usage:
             if users + events - then < limit:
                 self._full.discard(pod_id)
             elif self._round >= counted + COUNT_EVERY:
-                users = await self._count_users(pod_id)
+                users = await self._count_users(self._boards_of(pod_id))
                 self._users[pod_id] = (users, events, self._round)
                 (self._full.add if users >= limit else self._full.discard)(pod_id)
+
+
+def _shortest_reset_s(windows: set[Window]) -> int | None:
+    return min((found for window in windows if (found := shortest_reset_s(window))), default=None)

@@ -30,9 +30,12 @@ log = structlog.get_logger()
 
 # Start a second transaction next to a running one only if this many events wait: otherwise they share the next one.
 ADDITIONAL_EVENTS = 100
+# A piece with more events is bulk.
+BULK_EVENTS = 100
 # A queue of so few events is no overload.
 SHORT_QUEUE = 32
-# What counts for the pace: batches of at least this many events, unless they took longer than this.
+# What counts for the pace: batches of at least this many events, and at most this time of each, because one may have
+# waited for a ledger that was away.
 LARGE_BATCH, PAUSE_S = 16, 1.0
 # The weight of the earlier batches in the pace, with each batch.
 KEPT_PACE = 0.9
@@ -73,6 +76,11 @@ class _Piece(Struct):
     sender: Any = None
 
     @property
+    def is_bulk(self) -> bool:
+        """Return True for many events at once, and for those that their sender repeats."""
+        return len(self.events) > BULK_EVENTS or not self.may_spool
+
+    @property
     def may_start(self) -> bool:
         return self.previous is None or self.previous.is_recorded
 
@@ -108,9 +116,9 @@ class _Pace:
         if (minute := int(ended // 60)) != self._minute:
             self._shortest, self._minute = [math.inf, self._shortest[0]], minute
         self._shortest[0] = min(self._shortest[0], ended - began)
-        # A transaction of a few events takes as long as one of many, and a long pause is no work.
-        if events >= LARGE_BATCH and took_s < PAUSE_S:
-            self._spent_s = KEPT_PACE * self._spent_s + took_s
+        # A transaction of a few events takes as long as one of many.
+        if events >= LARGE_BATCH:
+            self._spent_s = KEPT_PACE * self._spent_s + min(took_s, PAUSE_S)
             self._events = KEPT_PACE * self._events + events
             self.per_event_s = self._spent_s / self._events
 
@@ -132,7 +140,7 @@ class Batcher:
         self._max_batch = settings.max_batch
         self._max_pending = settings.max_pending
         self._timeout_s = settings.write_timeout_ms / 1000
-        # What waits to be recorded; the pods take turns.
+        # What waits to be recorded. The pods take turns, and within a pod its bulk with its other writes.
         self._queue: FairQueue[_Piece] = FairQueue()
         # All unanswered pieces, oldest first; answered ones are removed later. And the timer of the oldest one.
         self._unanswered: deque[_Piece] = deque()
@@ -140,8 +148,9 @@ class Batcher:
         # The number of events that are not answered yet, by pod and in total.
         self._pending: Counter[str] = Counter()
         self._waiting = 0
-        # Of the events that are not answered yet, those whose calls could have been refused, by pod.
+        # The events that are not answered yet, without bulk, by pod and in total.
         self._refusable: Counter[str] = Counter()
+        self._refusable_events = 0
         self._pace = _Pace()
         # The number of batches that are being recorded, and the tasks that record batches or finish them.
         self._recording = 0
@@ -165,10 +174,10 @@ class Batcher:
     def queued_s(self, pod_id: str | None = None) -> float:
         """Return about how long a write would wait for the writes that are queued, beyond the time of a transaction.
 
-        `pod_id`: a write of this pod, which waits for its own pod's writes, and for as many of the others. Writes that
-        are repeated by their sender (from Kafka) don't count.
+        `pod_id`: a write of this pod, which waits for its own pod's writes, and for as many of the others. Bulk does
+        not count: it takes turns with the other writes of its pod.
         """
-        waiting = self._refusable.total()
+        waiting = self._refusable_events
         if pod_id is not None:
             own = self._refusable[pod_id]
             waiting = min(waiting, own * max(1, len(self._refusable)))
@@ -207,9 +216,11 @@ class Batcher:
         loop = asyncio.get_running_loop()
         due = loop.time() + self._timeout_s
         piece = _Piece(events, may_spool, wanted, due, previous, done, sender=tracing.current())
-        self._queue.add(events[0].board.pod_id, len(events), piece)
-        if may_spool:
-            self._refusable[events[0].board.pod_id] += len(events)
+        pod_id = events[0].board.pod_id
+        self._queue.add(f"{pod_id} bulk" if piece.is_bulk else pod_id, len(events), piece)
+        if not piece.is_bulk:
+            self._refusable[pod_id] += len(events)
+            self._refusable_events += len(events)
         self._unanswered.append(piece)
         if self._expiry is None:
             self._expiry = loop.call_at(piece.due, self._expire)
@@ -312,8 +323,7 @@ class Batcher:
         return pieces
 
     def _next(self) -> _Piece:
-        pod_id, cost, piece = self._queue.take()
-        self._queue.charge(pod_id, cost)
+        _, _, piece = self._queue.take()
         if not self._queue:
             self._queue.forget()
         return piece
@@ -394,7 +404,8 @@ class Batcher:
         for piece in pieces:
             pod_id = piece.events[0].board.pod_id
             self._pending[pod_id] -= len(piece.events)
-            if piece.may_spool:
+            if not piece.is_bulk:
+                self._refusable_events -= len(piece.events)
                 self._refusable[pod_id] -= len(piece.events)
                 if not self._refusable[pod_id]:
                     del self._refusable[pod_id]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import structlog
 from msgspec import Struct
 
 from laurels.core.board import Board, Status
@@ -13,7 +14,7 @@ from laurels.core.instants import to_datetime
 from laurels.core.people import Hidden
 from laurels.core.scores import RankState, Standing
 from laurels.core.windows import Period
-from laurels.errors import Conflict, LaurelsError
+from laurels.errors import Conflict, InternalError, LaurelsError, TooMany
 from laurels.ports import (
     Clock,
     Event,
@@ -29,6 +30,11 @@ from laurels.service.boards.caller import Caller
 from laurels.service.index.updater import IndexUpdater
 from laurels.service.traffic.usage import Usage
 from laurels.service.write.batcher import Batcher, WriteResult
+
+log = structlog.get_logger()
+
+# How many scores of full pods may wait for a look at the ledger.
+LOOK_UPS = 1000
 
 
 class Submission(Struct, frozen=True, gc=False):
@@ -115,6 +121,8 @@ class Submissions:
         """
         self._updater.require_ready()
         if self._usage.is_full(board.pod_id):
+            if len(self._looking_up) >= LOOK_UPS:
+                raise TooMany("too_many_pending", "Too many scores of new users are being looked up. Try again later.")
             task = asyncio.create_task(self._look_up(board, submission, done), name="look a user up")
             self._looking_up.add(task)
             task.add_done_callback(self._looking_up.discard)
@@ -142,6 +150,9 @@ class Submissions:
             self._send(board, submission, done, strangers.get(submission.user_id))
         except LaurelsError as error:
             done(error)
+        except Exception:
+            log.exception("user_not_looked_up")
+            done(InternalError("internal", "Internal error. The server's log has the details."))
 
     def _why_closed(self, board: Board, now: int) -> LaurelsError | None:
         """Return why a board takes no new scores now; None if it does."""
