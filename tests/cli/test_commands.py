@@ -140,6 +140,17 @@ def test_exported_event_with_server_timestamp_is_a_duplicate_on_import(data_dir:
     assert (again.returncode, "0 accepted, 1 already there" in again.stderr) == (0, True), again.stderr
 
 
+def test_import_into_a_missing_board_fails_even_if_there_is_nothing_to_import(data_dir: Path) -> None:
+    done = laurels("import", "nosuch", data_dir=data_dir, stdin="")
+    assert done.returncode == 3, done.stderr
+    assert "There is no board 'nosuch'" in done.stderr
+
+
+def test_top_shows_names_if_there_are_any(data_dir: Path) -> None:
+    laurels("import", "default", data_dir=data_dir, stdin='{"userId": "ada", "score": 1}')
+    assert "displayName" not in laurels("top", data_dir=data_dir).stdout
+
+
 def test_csv_import_reports_bad_rows_by_line_number(data_dir: Path, tmp_path: Path) -> None:
     given = tmp_path / "given.csv"
     given.write_text(

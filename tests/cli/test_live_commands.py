@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from laurels.cli.simulation import Simulation
-from support.running import RunningServer, environment, laurels
+from support.running import ADMIN_KEY, RunningServer, environment, laurels
 
 
 @pytest.fixture
@@ -57,6 +59,54 @@ def test_simulation_against_a_running_server_adds_up(served: RunningServer) -> N
         entries = api.get("/api/v1/leaderboards/arena/top", params={"window": "all", "limit": 1000}).json()["users"]
     assert len(entries) > 10
     assert all(entry["displayName"] for entry in entries)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rule": "best", "order": "asc"},
+        {"rule": "latest"},
+        {"rule": "increment", "capacity": 5},
+        {"rule": "best", "capacity": 3, "windows": ["daily"]},
+        {"rule": "increment", "flushMs": 700},
+    ],
+    ids=lambda fields: "-".join(map(str, fields.values())),
+)
+def test_simulation_adds_up_on_every_kind_of_board(served: RunningServer, fields: dict[str, Any]) -> None:
+    with served.client() as api:
+        body = {"UUID": "special", "podId": "default", "name": "Special", "public": True} | fields
+        assert api.post("/api/v1/leaderboards", json=body).status_code == 201
+        for user, score in (("player-1", 5000), ("player-2", 1), ("somebody", 7)):
+            api.put(f"/api/v1/leaderboards/special/users/{user}", json={"score": score})
+    for seed in ("5", "6"):
+        # The second time, the players have scores already.
+        run = laurels(
+            "simulate", "--board", "special", "--players", "20", "--rate", "300", "--duration", "2", "--seed", seed,
+            data_dir=served.data_dir, url=served.url, key=ADMIN_KEY,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert "It adds up" in run.stdout
+
+
+def test_simulations_at_the_same_time_say_what_they_could_not_check(served: RunningServer) -> None:
+    def simulate(_number: int) -> str:
+        run = laurels(
+            "simulate", "--players", "20", "--rate", "100", "--duration", "5",
+            data_dir=served.data_dir, url=served.url, key=ADMIN_KEY,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout
+
+    with ThreadPoolExecutor(2) as threads:
+        assert any("others submitted" in told for told in threads.map(simulate, range(2)))
+
+
+def test_second_simulation_says_that_it_uses_the_running_server(served: RunningServer) -> None:
+    run = laurels(
+        "simulate", "--players", "5", "--duration", "1", data_dir=served.data_dir, port="1", admin_key=ADMIN_KEY
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"{served.url}. --port and LAURELS_PORT have no effect" in run.stderr
 
 
 def test_simulation_starts_a_server_if_none_is_running(tmp_path: Path) -> None:

@@ -118,6 +118,13 @@ def test_short_form_responses_have_the_documented_shape(tmp_path: Path) -> None:
             ],
             "total": 3,
         }
+        named = {"users": [{"userId": "bob", "displayName": "Bob the Builder"}]}
+        assert api.post("/api/v1/users", json=named, params={"podId": "default"}).status_code == 200
+        assert [each["user_name"] for each in anyone.get("/v1/scores").json()["data"]] == [
+            "alice",
+            "cy",
+            "Bob the Builder",
+        ]
         assert anyone.get("/v1/scores/bob").json() == {"user_info": {"user_id": "bob", "score": 1, "rank": 3}}
         once = {"user_id": "bob", "points": 1, "event_id": "e"}
         for _ in range(2):

@@ -50,7 +50,8 @@ def top(
     chosen = urlencode({name: value for name, value in query.items() if value is not None})
     path = f"/api/v1/leaderboards/{quote(board, safe='')}/top?{chosen}"
     users = ask(reach(url, key, data_dir), "GET", path)["users"]
-    show(users, ["rank", "userId", "score", "timestamp"], as_json)
+    named = ["displayName"] if any("displayName" in user for user in users) else []
+    show(users, ["rank", *named, "userId", "score", "timestamp"], as_json)
 
 
 def jobs(url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
@@ -250,6 +251,8 @@ async def _import(settings: Settings, board: str, source: Path | None, file_form
         typer.echo(f"Importing into {board}, run id {run_id}.", err=True)
         try:
             async with connect(settings) as client:
+                # Also if there is nothing to import.
+                await call(client, "GET", f"/api/v1/leaderboards/{quote(board, safe='')}")
                 with show_progress("Importing bytes" if size else "Importing lines") as advance:
                     for batch in importer.batches(stream, file_format):
                         answer = await call(client, "POST", path, content=batch.body, headers=JSON, tries=PATIENT)

@@ -151,7 +151,11 @@ async def connect_or_serve(settings: Settings) -> AsyncIterator[Peer]:
 
     The server listens on the address in the settings.
     """
-    if settings.client.url or running_server(settings) is not None:
+    running = running_server(settings)
+    if settings.client.url or running is not None:
+        if not settings.client.url and running and not running.endswith(f":{settings.server.port}"):
+            used = f"Using the server that has {settings.server.data_dir} open: {running}."
+            typer.echo(f"{used} --port and LAURELS_PORT have no effect.", err=True)
         async with connect(settings) as client:
             yield client
         return

@@ -7,17 +7,22 @@ import random
 import signal
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
+from msgspec import UNSET
 
 from laurels.cli.admin import Key, Url
-from laurels.cli.connect import Peer
+from laurels.cli.connect import Peer, call
 from laurels.cli.serve import DataDir, option
 from laurels.cli.simulation import Play, Simulation
 from laurels.client import Score
 from laurels.config import read_settings
 from laurels.core.ids import new_key_id
+from laurels.core.order import Order
+from laurels.core.scores import Rule
 from laurels.errors import Conflict, LaurelsError
 from laurels.settings import Settings
 
@@ -109,20 +114,26 @@ class Game:
         self._run_id = new_key_id()
         self._limit = min(1000, len(simulation.players))
         self._window = ""
-        # By user id: the score before the run, and the points that were acknowledged during it.
+        # By user id: the score before the run, and the points that were acknowledged during it, by their number.
         self._before: dict[str, float] = {}
-        self._earned: dict[str, int] = {}
+        self._earned: dict[str, dict[int, int]] = {}
+        # The events of the board before the run.
+        self._events = 0
+        self._began = datetime.now(UTC)
         self.sent = 0
         self.acknowledged = 0
         self.refused = 0
         self.frames = 0
         self._seen: dict[str, float] = {}
         self._looked = asyncio.Event()
+        # The board, as the API returns it.
+        self._definition: Any = None
 
     async def begin(self) -> None:
-        found = await self._peer.board(self._board)
+        found = self._definition = await self._peer.board(self._board)
         self._window = "all" if "all" in found.windows else found.periods[0].window
         self._before = await self._scores()
+        self._events = await self._count_events()
 
     async def play(self, rate: float, duration: float | None, stopped: asyncio.Event) -> None:
         plays = self._simulation.plays()
@@ -144,8 +155,15 @@ class Game:
             await asyncio.wait(calls)
 
     async def _submit(self, plays: list[Play], first: int) -> None:
+        # Calls can overtake each other, so with the rule `latest` the time says which score is the last.
+        stamps = self._definition.rule is Rule.LATEST
         scores = [
-            Score(play.user_id, play.points, event_id=f"sim-{self._run_id}-{number}")
+            Score(
+                play.user_id,
+                play.points,
+                event_id=f"sim-{self._run_id}-{number}",
+                timestamp=self._began + timedelta(microseconds=number) if stamps else UNSET,
+            )
             for number, play in enumerate(plays, first)
         ]
         try:
@@ -154,13 +172,13 @@ class Game:
             self.refused += len(plays)
             typer.echo(f"Not acknowledged: {error.message}", err=True)
             return
-        for play, result in zip(plays, results, strict=True):
+        for number, (play, result) in enumerate(zip(plays, results, strict=True), first):
             if result.status == "refused":
                 self.refused += 1
             else:
                 # Duplicates too: the response to the first attempt was lost, and the event counts once.
                 self.acknowledged += 1
-                self._earned[play.user_id] = self._earned.get(play.user_id, 0) + play.points
+                self._earned.setdefault(play.user_id, {})[number] = play.points
 
     async def show_again_and_again(self) -> None:
         while True:
@@ -198,30 +216,68 @@ class Game:
 
     async def report(self) -> bool:
         """Print a summary; return whether the board has all acknowledged scores and the live updates showed them."""
-        expected = dict(self._before)
-        for user_id, points in self._earned.items():
-            expected[user_id] = expected.get(user_id, 0) + points
-        found = await self._scores()
-        best = await self._peer.top(self._board, self._limit, window=self._window)
-        shown = {entry.user_id: entry.score for entry in best.users}
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._until_seen(shown), WAIT_S)
-        wrong = [user_id for user_id in expected | found if expected.get(user_id) != found.get(user_id)]
-        unseen = [user_id for user_id in shown | self._seen if shown.get(user_id) != self._seen.get(user_id)]
+        # A buffered board ranks them a little later.
+        await asyncio.sleep((self._definition.flush_ms or 0) * 2 / 1000)
+        unseen = await self._unseen()
         typer.echo(
             f"Sent: {self.sent}. Acknowledged: {self.acknowledged}. Refused: {self.refused}. "
             f"Seen live: {self.frames} frames of the top {len(self._seen)}."
         )
+        added = await self._count_events() - self._events
+        if added < self.acknowledged:
+            typer.echo(f"It does not add up: the board has {added} of {self.acknowledged} acknowledged events.")
+            return False
+        if added > self.acknowledged:
+            others = added - self.acknowledged
+            typer.echo(
+                f"It adds up: the board has all acknowledged scores. The totals of the players were not compared, "
+                f"because others submitted {others} scores to the board meanwhile."
+            )
+            return True
+        found = await self._scores()
+        wrong = [user_id for user_id in self._earned if self._is_wrong(user_id, found.get(user_id))]
         if wrong or unseen:
             typer.echo(f"It does not add up for {', '.join(sorted({*wrong, *unseen})[:10])}.")
             return False
         typer.echo(f"It adds up: {len(found)} players have all acknowledged scores, and the live updates showed them.")
         return True
 
-    async def _until_seen(self, shown: dict[str, float]) -> None:
-        while self._seen != shown:
+    def _is_wrong(self, user_id: str, found: float | None) -> bool:
+        """Return True if a player's score does not follow from the scores before the run and those of the run."""
+        board = self._definition
+        points = self._earned[user_id]
+        before = self._before.get(user_id)
+        is_capped = board.capacity is not None
+        if is_capped and (found is None or before is None):
+            # Outside the capacity, now or before the run, so the score is unknown.
+            return False
+        match board.rule:
+            case Rule.INCREMENT:
+                expected = (before or 0) + sum(points.values())
+            case Rule.LATEST:
+                expected = points[max(points)]
+            case _:
+                every = [*points.values(), *([] if before is None else [before])]
+                expected = max(every) if board.order is Order.DESC else min(every)
+        return found != expected
+
+    async def _unseen(self) -> list[str]:
+        """Return the players whose scores the live updates did not show within WAIT_S."""
+        mine = {player.user_id for player in self._simulation.players}
+        ends = time.monotonic() + WAIT_S
+        while True:
             self._looked.clear()
-            await self._looked.wait()
+            best = await self._peer.top(self._board, self._limit, window=self._window)
+            shown = {entry.user_id: entry.score for entry in best.users}
+            differing = [each for each in mine if shown.get(each) != self._seen.get(each)]
+            if not differing or time.monotonic() > ends:
+                return differing
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._looked.wait(), 1.0)
+
+    async def _count_events(self) -> int:
+        path = f"/api/v1/leaderboards/{quote(self._board, safe='')}/events"
+        return int((await call(self._peer, "GET", path, params={"limit": 1, "voided": True}))["totalEvents"])
 
     async def _scores(self) -> dict[str, float]:
         mine = {player.user_id for player in self._simulation.players}

@@ -5,6 +5,7 @@ from laurels.http.call import Answered, Call
 from laurels.http.handlers.scores import SPOOLED
 from laurels.http.requests import NoQuery, ShortScore
 from laurels.ports import RecordOutcome
+from laurels.service.people.profiles import NO_PROFILE
 from laurels.service.read.reads import Selection
 from laurels.service.write.submissions import Submission
 
@@ -25,11 +26,20 @@ async def post_short_score(call: Call[NoQuery, ShortScore]) -> Answered[ShortUse
 
 
 async def get_short_scores(call: Call[NoQuery, None]) -> ShortTop:
-    """Return the ten best users of the default board."""
+    """Return the ten best users of the default board.
+
+    `user_name` is the display name of the user's profile or, without one, the user id.
+    """
     board = call.board
     page = call.show(await call.laurels.reads.top(board, Selection(), 0, TOP))
+    names = await call.laurels.profiles.names(board.pod_id, [entry.user_id for entry in page.entries])
     data = [
-        ShortEntry(user_id=entry.user_id, user_name=entry.user_id, rank=entry.rank, score=entry.score)
+        ShortEntry(
+            user_id=entry.user_id,
+            user_name=names.get(entry.user_id, NO_PROFILE).display_name or entry.user_id,
+            rank=entry.rank,
+            score=entry.score,
+        )
         for entry in page.entries
     ]
     return ShortTop(data=data, total=len(data))
