@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -374,3 +375,32 @@ def test_request_without_a_key_is_refused_before_its_body_is_read(server: Runnin
         url = "/api/v1/leaderboards/default/scores"
         problem(nobody.post(url, content=b"nonsense", headers=JSON), 401, "key_required")
         problem(nobody.post(url, content=b"x" * 9_000_000, headers=JSON), 401, "key_required")
+
+
+def test_empty_call_replaces_no_profile_and_hides_nobody(api: httpx.Client, new_board: NewBoard) -> None:
+    board = f"/api/v1/leaderboards/{new_board()}"
+    person = f"/api/v1/users/{uuid4()}"
+    where = {"podId": "default"}
+    assert api.put(person, json={"displayName": "Ada"}, params=where).status_code == 200
+    problem(api.put(person, params=where), 415, "media_type_not_json", "Content-Type")
+    assert api.get(person, params=where).json()["displayName"] == "Ada"
+    api.put(f"{board}/users/ada", json={"score": 1})
+    for path in (f"{board}/users/ada/hidden", "/api/v1/users/ada/hidden?podId=default"):
+        problem(api.put(path), 415, "media_type_not_json", "Content-Type")
+    assert api.get(f"{board}/users/ada/rank").json()["rank"] == 1
+    # An empty object is an answer to the question.
+    assert api.put(person, json={}, params=where).json()["displayName"] is None
+
+
+def test_null_in_a_query_is_a_text(api: httpx.Client, new_board: NewBoard) -> None:
+    board = f"/api/v1/leaderboards/{new_board()}"
+    for user in ("null", "ada"):
+        api.put(f"{board}/users/{user}", json={"score": 1})
+    problem(api.get("/api/v1/leaderboards", params={"status": "null"}), 422, "not_a_choice", "status")
+    assert api.get("/api/v1/leaderboards", params={"podId": "null"}).json()["leaderboards"] == []
+    problem(api.get(f"{board}/top", params={"window": "null"}), 422, "window_not_available", "window")
+    problem(api.get(f"{board}/top", params={"ranking": "Null"}), 422, "not_a_choice", "ranking")
+    problem(api.get(f"{board}/top", params={"limit": "null"}), 422, "wrong_type", "limit")
+    found = api.get(f"{board}/search", params={"q": "null"}).json()["users"]
+    assert [each["userId"] for each in found] == ["null"]
+    assert api.get("/api/v1/audit", params={"userId": "null"}).json()["entries"] == []

@@ -309,6 +309,8 @@ class Traits(NamedTuple):
     body_bytes: int = limits.BODY_BYTES
     # False: the call answers before the ledger is open.
     needs_ledger: bool = True
+    # The call needs a body even if every field of it has a default.
+    needs_body: bool = False
     # The call takes an Idempotency-Key header.
     idempotency_key: bool = False
     # The call may return 202: the server spooled the write until the ledger is reachable.
@@ -356,8 +358,8 @@ class Endpoint:
         self.summary = summary.removesuffix(".")
         self._decoder = None if self.body_type is None else msgspec.json.Decoder(self.body_type)
         self._no_query = self.query_type()
-        # If every field has a default, a missing body counts as an empty object.
-        self._takes_nothing = self._decoder is not None and _decodes(self._decoder, b"{}")
+        # If every field has a default, a missing body counts as an empty object, unless it would replace something.
+        self.takes_nothing = self._decoder is not None and not traits.needs_body and _decodes(self._decoder, b"{}")
 
     async def __call__(self, request: Request) -> ASGIApp:
         call = _call_of(request)
@@ -457,7 +459,7 @@ class Endpoint:
         """Return True if the call has a body. Raises `WrongMediaType` if that is not JSON, or is missing."""
         media_type = (call.header(b"content-type") or "").partition(";")[0].strip().lower()
         has_body = call.header(b"transfer-encoding") is not None or call.header(b"content-length") not in {None, "0"}
-        if not media_type and not has_body and self._takes_nothing:
+        if not media_type and not has_body and self.takes_nothing:
             return False
         if media_type != "application/json" and not media_type.endswith("+json"):
             raise WrongMediaType(

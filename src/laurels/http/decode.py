@@ -85,9 +85,22 @@ def decode_texts(texts: dict[str, str], kind: type[T]) -> T:
     """Convert query parameters to a typed value; raises `Invalid`."""
     try:
         decoded = msgspec.convert(texts, kind, strict=False)
+        _need_no_null(texts, decoded, kind)
         return decoded if all(map(str.isascii, texts.values())) else compose_ids(decoded, kind)
     except msgspec.ValidationError as error:
         raise _from_msgspec(error, kind) from None
+
+
+def _need_no_null(texts: dict[str, str], decoded: Any, kind: Any) -> None:
+    """Take the text "null" as a text. The lax conversion takes it for nothing, which would mean the default."""
+    for name, text in texts.items():
+        if text.lower() != "null":
+            continue
+        (field,) = (each for each in msgspec.structs.fields(kind) if each.encode_name == name)
+        try:
+            setattr(decoded, field.name, msgspec.convert(text, field.type))
+        except msgspec.ValidationError as error:
+            raise _from_msgspec(error, field.type, name) from None
 
 
 def decode_value(value: Any, kind: Any, name: str) -> Any:

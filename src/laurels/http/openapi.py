@@ -35,6 +35,34 @@ PATH_PARTS: dict[str, Any] = {
     "schemaVersion": SchemaVersion,
     "letterId": DeadLetterId,
 }
+# By operation: the operations that its response leads to, each with its parameters and the fields that they take.
+_BOARD = {"UUID": "UUID"}
+_POD = {"podId": "podId"}
+_USER = {"UUID": "UUID", "userId": "userId"}
+LINKS: dict[str, dict[str, dict[str, str]]] = {
+    "post_board": {
+        "get_board": _BOARD,
+        "patch_board": _BOARD,
+        "delete_board": _BOARD,
+        "post_scores": _BOARD,
+        "get_top": _BOARD,
+        "get_periods": _BOARD,
+        "get_distribution": _BOARD,
+        "get_events": _BOARD,
+    },
+    "patch_board": {"get_board": _BOARD, "get_top": _BOARD},
+    "put_score": {"get_rank": _USER, "get_around": _USER, "get_history": _USER, "delete_user": _USER},
+    "get_rank": {"get_around": _USER},
+    "post_pod": {"patch_pod": _POD, "post_key": _POD, "get_keys": _POD, "get_usage": _POD, "get_schemas": _POD},
+    "put_schema": {
+        "get_schema": {"podId": "podId", "schemaVersion": "schemaVersion"},
+        "patch_schema": {"podId": "podId", "schemaVersion": "schemaVersion"},
+    },
+    "put_hidden_on_board": {"get_act": {"actId": "actId"}, "post_restore": {"actId": "actId"}},
+    "put_hidden": {"get_act": {"actId": "actId"}, "post_restore": {"actId": "actId"}},
+    "post_void": {"get_act": {"actId": "actId"}, "post_restore": {"actId": "actId"}},
+    "put_profile": {"get_profile": {"userId": "userId"}, "delete_person": {"userId": "userId"}},
+}
 _TITLES = {outside.http_status: outside.title for outside in ERROR_MAPPINGS.values()}
 
 
@@ -101,7 +129,8 @@ def _operation(route: "Route", by_type: dict[str, Any], components: dict[str, An
         operation["parameters"].append(_idempotency_key())
     if called.body_type is not None:
         schema = by_type[str(called.body_type)]
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        content = {"application/json": {"schema": schema}}
+        operation["requestBody"] = {"required": not called.takes_nothing, "content": content}
     return operation
 
 
@@ -143,14 +172,17 @@ def _responses(route: "Route", by_type: dict[str, Any]) -> dict[str, Any]:
     if called.answer_type is Streamed:
         content = {"application/x-ndjson": {"schema": {"type": "string"}}}
     elif called.answer_type is Live:
-        content = {"text/event-stream": {"schema": {"type": "string"}}}
+        content = {"text/event-stream": {"schema": _event_stream(by_type)}}
     elif called.answer_type is Text:
         content = {"text/plain": {"schema": {"type": "string"}}}
     else:
         content = {"application/json": {"schema": by_type[str(called.answer_type)]}}
     if called.traits.websocket:
         return {"101": {"description": "Frames follow"}} | _problems(route)
-    responses: dict[str, Any] = {str(called.traits.status): {"description": "Done", "content": content}}
+    done: dict[str, Any] = {"description": "Done", "content": content}
+    if links := LINKS.get(called.handler.__name__):
+        done["links"] = {name: _link(name, names) for name, names in links.items()}
+    responses: dict[str, Any] = {str(called.traits.status): done}
     if called.traits.may_spool:
         responses["202"] = {
             "description": "Stored on the server's disk until the ledger is reachable",
@@ -162,6 +194,24 @@ def _responses(route: "Route", by_type: dict[str, Any]) -> dict[str, Any]:
     if called.traits.answers_503:
         responses["503"]["content"]["application/json"] = content["application/json"]
     return responses
+
+
+def _event_stream(by_type: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a stream: text, in which the data of each event is a JSON object of one of these types."""
+    return {
+        "type": "string",
+        "description": "Server-sent events. `event` is the type of the frame, `id` its id, and `data` a JSON object.",
+        "contentMediaType": "text/event-stream",
+        "x-event-data": {"oneOf": [by_type[str(frame)] for frame in get_args(LiveFrame)]},
+    }
+
+
+def _link(operation: str, names: dict[str, str]) -> dict[str, Any]:
+    """Return a link to an operation. `names`: its parameters, with the fields of the response that they take."""
+    return {
+        "operationId": operation,
+        "parameters": {name: f"$response.body#/{field}" for name, field in names.items()},
+    }
 
 
 def _problems(route: "Route") -> dict[str, Any]:
