@@ -132,6 +132,7 @@ class Game:
     async def begin(self) -> None:
         found = self._definition = await self._peer.board(self._board)
         self._window = "all" if "all" in found.windows else found.periods[0].window
+        await self._flushed()
         self._before = await self._scores()
         self._events = await self._count_events()
 
@@ -216,8 +217,7 @@ class Game:
 
     async def report(self) -> bool:
         """Print a summary; return whether the board has all acknowledged scores and the live updates showed them."""
-        # A buffered board ranks them a little later.
-        await asyncio.sleep((self._definition.flush_ms or 0) * 2 / 1000)
+        await self._flushed()
         unseen = await self._unseen()
         typer.echo(
             f"Sent: {self.sent}. Acknowledged: {self.acknowledged}. Refused: {self.refused}. "
@@ -241,6 +241,10 @@ class Game:
             return False
         typer.echo(f"It adds up: {len(found)} players have all acknowledged scores, and the live updates showed them.")
         return True
+
+    async def _flushed(self) -> None:
+        """Wait until a buffered board has ranked the scores that were submitted before."""
+        await asyncio.sleep((self._definition.flush_ms or 0) * 2 / 1000)
 
     def _is_wrong(self, user_id: str, found: float | None) -> bool:
         """Return True if a player's score does not follow from the scores before the run and those of the run."""
