@@ -235,6 +235,7 @@ CODES: dict[str, str] = {
     "act_final": "the act can't be undone",
     "act_running": "an act on events of this board is still in progress",
     "refreeze_running": "final ranks of this board are being corrected",
+    "reshard_running": "the number of shards of this board is being changed",
     "freeze_running": "final ranks of this pod are being written, or an act is in progress",
     "period_not_final": "the period has no final ranks that can be corrected",
     "events_pruned": "some of the events that this request needs have been removed",

@@ -154,7 +154,7 @@ def test_build_does_not_restore_a_dropped_ranking(backend: str) -> None:
 
         with pytest.raises(Unavailable):
             await index.load(RANKING, dropped(), Position(at="2"))
-        (state,) = await index.states([RANKING])
+        ((state,),) = await index.states([RANKING])
         assert state.health is IndexHealth.MISSING
 
     play(backend, work)
@@ -165,23 +165,23 @@ def test_periods_are_listed_until_they_are_dropped(backend: str) -> None:
         for period in (1, 2):
             ranking = Ranking(period, GLOBAL, Order.DESC, Ties.EARLIEST, None)
             await index.load(ranking, rows(Row(period, "ada", Standing(1, 0), 1)), Position(at="1"))
-        assert {each async for some in index.periods() for each in some} == {1, 2}
+        assert {each async for some in index.built() for each, _ in some} == {1, 2}
         await index.drop(RANKING)
         await index.drop(RANKING)
-        assert {each async for some in index.periods() for each in some} == {2}
+        assert {each async for some in index.built() for each, _ in some} == {2}
 
     play(backend, work)
 
 
 def test_state_contains_health_and_position(backend: str) -> None:
     async def work(index: Index) -> None:
-        (state,) = await index.states([RANKING])
+        ((state,),) = await index.states([RANKING])
         assert state.health is IndexHealth.MISSING
         await index.load(RANKING, rows(row("ada", 5, 1)), Position("here", 0, "1"))
-        (state,) = await index.states([RANKING])
+        ((state,),) = await index.states([RANKING])
         assert state.health is IndexHealth.READY
         await index.confirm(RANKING, state, Position("here", 0, "7"))
-        (state,) = await index.states([RANKING])
+        ((state,),) = await index.states([RANKING])
         # An index that can't lose rows needs no position.
         assert state.position in {None, Position("here", 0, "7")}
         assert index.outages == 0

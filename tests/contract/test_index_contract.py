@@ -19,7 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from msgspec.structs import replace
 
 from laurels.adapters.memory_index import MemoryIndex
-from laurels.adapters.redis import RedisConnection, RedisIndex, parse_redis_url
+from laurels.adapters.redis import RedisConnection, RedisIndex, parse_redis_url, split_ranks
 from laurels.core.board import Ranking, RankStyle, ShadowViewer
 from laurels.core.order import Order, Ties
 from laurels.core.people import GLOBAL, Hidden
@@ -55,6 +55,9 @@ class IndexMachine(RuleBasedStateMachine):
         self.index = self.make_index()
         self.run(self.index.open(uuid.uuid4().hex[:8]))
 
+    # How many parts a ranking may have.
+    parts: tuple[int, ...] = (1,)
+
     def make_index(self) -> Index:
         raise NotImplementedError
 
@@ -72,9 +75,11 @@ class IndexMachine(RuleBasedStateMachine):
         ties=st.sampled_from(Ties),
         capacity=capacities,
         segmented=st.booleans(),
+        data=st.data(),
     )
-    def begin(self, order: Order, ties: Ties, capacity: int | None, segmented: bool) -> None:
-        self.ranking = Ranking(1, GLOBAL, order, ties, capacity)
+    def begin(self, order: Order, ties: Ties, capacity: int | None, segmented: bool, data: st.DataObject) -> None:
+        parts = data.draw(st.sampled_from(self.parts))
+        self.ranking = Ranking(1, GLOBAL, order, ties, capacity, parts=parts)
         # Half of the boards have no segments, which is faster to check.
         self.segmented = segmented
         self.members: dict[str, tuple[str, ...]] = {}
@@ -258,7 +263,7 @@ class IndexMachine(RuleBasedStateMachine):
             assert found is not None
             assert (found.entry, found.better, found.total) == (place, better[place.score], total)
 
-        pages = [(0, 1), (0, 1000), (1, 3), (max(0, total - 2), 5), (total, 5), (total + 7, 5)]
+        pages = [(0, 1), (0, 1000), (1, 3), (total // 2, 3), (max(0, total - 2), 5), (total, 5), (total + 7, 5)]
         widths = [(0, 0), (1, 2), (100, 100)]
         await self.together(
             (
@@ -291,11 +296,11 @@ class IndexMachine(RuleBasedStateMachine):
         try:
             await self.index.top(self.ranking, 0, 1, RankStyle.DENSE)
         except Unavailable:
-            (state,) = await self.index.states([self.ranking])
-            assert state.wants_build
+            (states,) = await self.index.states([self.ranking])
+            assert all(state.wants_build for state in states)
             await self.load()
-            (state,) = await self.index.states([self.ranking])
-            assert not state.wants_build
+            (states,) = await self.index.states([self.ranking])
+            assert not any(state.wants_build for state in states)
 
     async def check_distribution(self, ranking: Ranking, scores: list[float]) -> None:
         for buckets in (1, 3, 20):
@@ -388,9 +393,33 @@ class RedisIndexMachine(IndexMachine):
         return RedisIndex(RedisConnection(parse_redis_url(shared_redis().url), timeout_ms=5000))
 
 
+class SplitRedisIndexMachine(RedisIndexMachine):
+    parts = (2, 3, 16)
+
+
+class SmallStepsIndexMachine(RedisIndexMachine):
+    """Deep offsets are searched, and reads take several scripts, although there are few users."""
+
+    parts = (2, 3, 16)
+
+    def __init__(self) -> None:
+        self.patch = pytest.MonkeyPatch()
+        for name, value in {"SAMPLES": 3, "SEEK_ROWS": 1, "SLACK": 2, "KEYS_AT_ONCE": 5, "DISTINCT_SCORES": 3}.items():
+            self.patch.setattr(split_ranks, name, value)
+        super().__init__()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.patch.undo()
+
+
 class RedisClusterIndexMachine(IndexMachine):
     def make_index(self) -> Index:
         return RedisIndex(RedisConnection(parse_redis_url(shared_cluster().url), timeout_ms=5000))
+
+
+class SplitClusterIndexMachine(RedisClusterIndexMachine):
+    parts = (3, 16)
 
 
 TestMemoryIndex = MemoryIndexMachine.TestCase
@@ -401,3 +430,12 @@ TestRedisIndex.settings = settings(max_examples=examples(30), stateful_step_coun
 
 TestRedisClusterIndex = RedisClusterIndexMachine.TestCase
 TestRedisClusterIndex.settings = settings(max_examples=examples(8), stateful_step_count=20)
+
+TestSplitRedisIndex = SplitRedisIndexMachine.TestCase
+TestSplitRedisIndex.settings = settings(max_examples=examples(12), stateful_step_count=20)
+
+TestSmallStepsIndex = SmallStepsIndexMachine.TestCase
+TestSmallStepsIndex.settings = settings(max_examples=examples(10), stateful_step_count=15)
+
+TestSplitClusterIndex = SplitClusterIndexMachine.TestCase
+TestSplitClusterIndex.settings = settings(max_examples=examples(4), stateful_step_count=15)

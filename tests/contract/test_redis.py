@@ -200,7 +200,7 @@ async def follow_failover(url: str, first: RedisServer, second: RedisServer) -> 
         with pytest.raises(Unavailable) as caught:
             await index.top(RANKING, 0, 1, RankStyle.ORDINAL)
         assert caught.value.code == "catching_up"
-        (state,) = await index.states([RANKING])
+        ((state,),) = await index.states([RANKING])
         assert state.position == Position(at="5")
         await index.confirm(RANKING, state, Position(at="7"))
         assert (await index.top(RANKING, 0, 1, RankStyle.ORDINAL)).entries[0].user_id == "last"
@@ -209,7 +209,7 @@ async def follow_failover(url: str, first: RedisServer, second: RedisServer) -> 
 
 
 async def is_stale(index: RedisIndex) -> None:
-    (state,) = await index.states([RANKING])
+    ((state,),) = await index.states([RANKING])
     if state.health is not IndexHealth.STALE:
         raise Unavailable("catching_up", state.health)
 
@@ -260,9 +260,9 @@ def test_confirmation_with_an_outdated_epoch_is_ignored() -> None:
         index = use(shared_redis().url)
         await index.open("confirming")
         await fill(index)
-        (state,) = await index.states([RANKING])
+        ((state,),) = await index.states([RANKING])
         await index.confirm(RANKING, replace(state, epoch="0" * 40), Position(at="99"))
-        (after,) = await index.states([RANKING])
+        ((after,),) = await index.states([RANKING])
         assert after.position == Position(at="5")
         await index.close()
 
@@ -301,7 +301,7 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
         await index.load(ranking, chunks(rows), Position(at="1"))
     sizes = [int(node.call("DBSIZE")) for node in cluster.masters()]
     assert all(sizes)
-    slot = int(cluster.nodes[0].call("CLUSTER", "KEYSLOT", index.keys_of(RANKING).names[0]))
+    slot = int(cluster.nodes[0].call("CLUSTER", "KEYSLOT", index.scripts.names.of(RANKING)[0].names[0]))
     source = slot_owner(cluster, slot)
     target = next(node for node in cluster.masters() if node is not source)
     stop = asyncio.Event()
@@ -328,7 +328,7 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
     await asyncio.to_thread(migrate, cluster, source, target, slot)
     # Another server holds the ranking now, so it is stale until it is confirmed.
     await until_taken(lambda: is_stale(index))
-    (state,) = await index.states([RANKING])
+    ((state,),) = await index.states([RANKING])
     await until_taken(lambda: index.confirm(RANKING, state, Position(at="2")))
     before = reads
     await until_so(lambda: reads > before + 10, "some reads after")
@@ -408,7 +408,7 @@ def test_hundreds_of_cluster_rankings_are_read_concurrently() -> None:
                 for each in rankings
             )
         )
-        assert {state.health for state in await index.states(rankings)} == {IndexHealth.READY}
+        assert {state.health for (state,) in await index.states(rankings)} == {IndexHealth.READY}
         counts = await asyncio.gather(*(index.count(each) for each in rankings for _ in range(3)))
         assert set(counts) == {1}
         assert index.outages == 0
@@ -422,9 +422,9 @@ def test_build_of_a_dead_builder_is_discarded() -> None:
         index = use(shared_redis().url)
         await index.open(f"abandoned-{time.time_ns()}")
         await fill(index)
-        await index.run_script(RANKING, "begin_build", "dead", 60_000, "any", "", 0)
+        await index.scripts.run(RANKING, 0, "begin_build", "dead", 60_000, "any", "", 0)
         await index.apply(RANKING, make_rows(3, version=2), RankStyle.ORDINAL)
-        keys = index.keys_of(RANKING).names
+        keys = index.scripts.names.of(RANKING)[0].names
         with shared_redis().client() as client:
             assert client.hlen(keys[6]) == 3
             end_claim(shared_redis(), keys[0])
@@ -460,10 +460,10 @@ def test_periods_of_all_nodes_are_listed_without_other_ledgers(kind: str) -> Non
         for each in rankings:
             await index.load(each, chunks([Row(each.period_id, "u", Standing(1.0, 0), 1)]), Position(at="1"))
         await other.load(rankings[0], chunks([]), Position(at="1"))
-        assert {period async for some in index.periods() for period in some} == set(range(1, 31))
+        assert {period async for some in index.built() for period, _ in some} == set(range(1, 31))
         for each in rankings[10:]:
             await index.drop(each)
-        assert {period async for some in index.periods() for period in some} == set(range(1, 11))
+        assert {period async for some in index.built() for period, _ in some} == set(range(1, 11))
         await index.close()
         await other.close()
 

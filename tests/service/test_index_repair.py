@@ -78,7 +78,9 @@ async def serving(
 
 async def is_healthy(laurels: Laurels, *boards: Board) -> bool:
     states = await laurels.index.states([board.ranking(period.id) for board in boards for period in board.periods])
-    return {state.health for state in states} == {IndexHealth.READY} and not laurels.repairer.is_repairing
+    return {state.health for parts in states for state in parts} == {
+        IndexHealth.READY
+    } and not laurels.repairer.is_repairing
 
 
 async def submit(laurels: Laurels, board: Board, first: int, count: int) -> None:
@@ -331,7 +333,7 @@ def test_index_ahead_of_a_restored_ledger_is_repaired(database: str, redis: Redi
         async with serving(database, redis) as (laurels, board):
             ranking = board.ranking(board.periods[0].id)
             await submit(laurels, board, 0, 5)
-            (state,) = await laurels.index.states([ranking])
+            ((state,),) = await laurels.index.states([ranking])
             assert state.position is not None
             mark = state.position.at.partition(" ")[2]
             ahead = replace(state.position, at=f"{10**15}:{10**15}: {mark}")
@@ -356,13 +358,13 @@ def test_build_of_a_dead_server_is_replaced_when_its_claim_expires(database: str
             assert isinstance(index, RedisIndex)
             await index.drop(ranking)
             history = laurels.ledger.as_of.history
-            await index.run_script(ranking, "begin_build", "dead", 60_000, "any", history, 0)
+            await index.scripts.run(ranking, 0, "begin_build", "dead", 60_000, "any", history, 0)
             with pytest.raises(Unavailable) as caught:
                 await laurels.repairer.build(board, ranking)
             assert caught.value.code == "build_running"
-            end_claim(redis, index.keys_of(ranking).names[0])
+            end_claim(redis, index.scripts.names.of(ranking)[0].names[0])
             await until_async(lambda: is_healthy(laurels, board), "a healthy ranking", 10)
-            assert (await index.run_script(ranking, "build", "dead", 500, b"\x90", b""))[0] == b"gone"
+            assert (await index.scripts.run(ranking, 0, "build", "dead", 500, b"\x90", b""))[0] == b"gone"
             assert (await laurels.reads.counts([board])).value == [5]
 
     asyncio.run(run())

@@ -15,7 +15,7 @@ from laurels.core.board import Board, Ranking
 from laurels.core.order import Order, Ties
 from laurels.core.scores import RankState, Rule, Standing
 from laurels.errors import TooMany, Unavailable
-from laurels.ports import Applied, Position, Role, Row
+from laurels.ports import Applied, IndexState, Position, Role, Row
 from laurels.service.boards.caller import Caller
 from laurels.service.index.verify import Difference, Fault
 from laurels.service.laurels import Laurels
@@ -230,7 +230,11 @@ def test_failed_index_load_is_retried_until_it_succeeds(tmp_path: Path) -> None:
         failures = 0
 
         async def load(
-            self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: Position, replacing: str | None = None
+            self,
+            ranking: Ranking,
+            rows: AsyncIterator[list[Row]],
+            position: Position,
+            replacing: Sequence[IndexState] | None = None,
         ) -> None:
             if self.failures:
                 self.failures -= 1

@@ -95,6 +95,45 @@ def test_thousands_of_concurrent_writes_to_a_few_users_are_exact(
     assert verify(deployment.servers[1])["differences"] == 0
 
 
+def test_board_is_split_by_command_while_all_servers_write_to_it(
+    deployment: Deployment, clients: list[httpx.Client]
+) -> None:
+    create(clients[0], "growing", rule="increment")
+    are_told(clients, lambda client: client.get("/api/v1/leaderboards/growing").status_code, 200)
+    stopped = threading.Event()
+    totals = dict.fromkeys(USERS, 0)
+
+    def write(client: httpx.Client, user: str) -> None:
+        while not stopped.is_set():
+            answer = client.put(f"/api/v1/leaderboards/growing/users/{user}", json={"score": 1})
+            assert answer.status_code == 200, answer.text
+            # A board that is not split returns ranks.
+            assert (answer.json()["rankState"] == "not_requested") or answer.json()["rank"] >= 1
+            totals[user] += 1
+
+    server = deployment.servers[2]
+    with ThreadPoolExecutor(len(USERS)) as pool:
+        writing = [pool.submit(write, clients[number % SERVERS], user) for number, user in enumerate(USERS)]
+        try:
+            split = laurels(
+                "boards", "reshard", "growing", "4", data_dir=server.data_dir, url=server.url, key=ADMIN_KEY
+            )
+            assert split.returncode == 0, split.stdout + split.stderr
+            assert split.stdout == "Board growing has 4 shards.\n"
+        finally:
+            stopped.set()
+        for each in writing:
+            each.result()
+    for client in clients:
+        until_equal(partial(scores_of, client, "growing"), dict(totals))
+        asked = client.put("/api/v1/leaderboards/growing/users/user-0?rank=true", json={"score": 0})
+        ahead = sum(total > totals["user-0"] for total in totals.values())
+        assert asked.json()["rankState"] == "ranked"
+        assert ahead < asked.json()["rank"] <= ahead + list(totals.values()).count(totals["user-0"])
+    until_equal(lambda: clients[0].get("/api/v1/leaderboards/growing").json()["resharding"], None)
+    assert verify(server)["differences"] == 0
+
+
 def test_change_takes_effect_on_every_server_within_a_second(clients: list[httpx.Client]) -> None:
     first, *others = clients
     create(first, "changing", rule="best")

@@ -418,7 +418,7 @@ def test_past_periods_do_not_stay_in_memory(shared: Stage) -> None:
         live = sum(len(board.periods) for board in laurels.boards.all())
         index: Any = laurels.index
         # A read may still ask for a ranking that is being dropped.
-        assert index.known_periods <= live + 3
+        assert index.known_rankings <= live + 3
         await until_so(lambda: not laurels.updater.buffers.is_flushing, "the last flush")
         assert laurels.repairer.running_repairs <= live
 

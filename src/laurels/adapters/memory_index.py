@@ -25,11 +25,12 @@ from laurels.ports import (
     RankEntry,
     RanksWanted,
     Row,
+    ranking_topic,
 )
 
 
 class MemoryIndex:
-    """The index in memory. It publishes every change that a read could show on `feed`, topic `ranking/PERIOD`."""
+    """The index in memory. It publishes every change that a read could show on `feed`."""
 
     def __init__(self, feed: MemoryFeed | None = None) -> None:
         self._feed = feed or MemoryFeed()
@@ -59,7 +60,11 @@ class MemoryIndex:
         return 0
 
     async def load(
-        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: Position, replacing: str | None = None
+        self,
+        ranking: Ranking,
+        rows: AsyncIterator[list[Row]],
+        position: Position,
+        replacing: Sequence[IndexState] | None = None,
     ) -> None:
         del replacing  # no other server builds this index
         name = ranking.period_id
@@ -114,17 +119,17 @@ class MemoryIndex:
         if live is not None:
             live.forget(user_ids, floor)
 
-    async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
+    async def states(self, rankings: Sequence[Ranking]) -> list[tuple[IndexState, ...]]:
         return [
-            IndexState(IndexHealth.READY if ranking.period_id in self._live else IndexHealth.MISSING)
+            (IndexState(IndexHealth.READY if ranking.period_id in self._live else IndexHealth.MISSING),)
             for ranking in rankings
         ]
 
     async def confirm(self, ranking: Ranking, seen: IndexState, position: Position) -> None:
         pass
 
-    async def periods(self) -> AsyncIterator[list[int]]:
-        yield [*self._live, *self._floors]
+    async def built(self) -> AsyncIterator[list[tuple[int, int]]]:
+        yield [(period_id, 1) for period_id in (*self._live, *self._floors)]
 
     async def claim(self, task: str, seconds: float) -> bool:
         del task, seconds  # there is only one server
@@ -184,7 +189,7 @@ class MemoryIndex:
             live.check()
 
     def _tell(self, ranking: Ranking) -> None:
-        self._feed.tell(f"ranking/{ranking.period_id}", "")
+        self._feed.tell(ranking_topic(ranking), "")
 
     def _get(self, ranking: Ranking) -> SortedRanking:
         live = self._live.get(ranking.period_id)

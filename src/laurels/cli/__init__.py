@@ -10,7 +10,7 @@ import httpx
 import typer
 
 from laurels import __version__
-from laurels.cli import admin, bench, data, events, migrate, serve, simulate, spool, watch
+from laurels.cli import admin, bench, boards, data, events, migrate, serve, simulate, spool, watch
 from laurels.errors import ERROR_MAPPINGS, LaurelsError
 from laurels.logs import configure_logs
 
@@ -36,6 +36,7 @@ app.command("import")(data.import_)
 app.command("export")(data.export)
 app.add_typer(admin.pods, name="pods")
 app.add_typer(admin.keys, name="keys")
+app.add_typer(boards.boards, name="boards")
 app.add_typer(events.schemas, name="schemas")
 app.add_typer(events.dead_letters, name="dead-letters")
 app.add_typer(spool.spool, name="spool")

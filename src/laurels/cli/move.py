@@ -22,7 +22,7 @@ PATIENT = 8
 DEFINITION = (
     "UUID", "podId", "name", "rule", "order", "ties", "capacity", "windows", "segments", "public",
     "publicFields", "playersMayWrite", "playerWritesPerMinute", "metadata",
-    "graceSeconds", "flushMs",
+    "graceSeconds", "flushMs", "shards", "rankOnWrite",
 )  # fmt: skip
 # Set after the events are imported, because older events may lie outside these bounds.
 BOUNDS = ("minScore", "maxScore", "startTime", "endTime", "rewards", "keepEventsDays", "keepPeriodsDays")

@@ -124,11 +124,12 @@ class AsyncClient:
             await asyncio.sleep(pause_before(number + 1, response))
         raise AssertionError("unreachable")
 
-    async def submit_many(self, board: str, scores: Sequence[Score]) -> list[ScoreResult]:
+    async def submit_many(self, board: str, scores: Sequence[Score], *, rank: bool | None = None) -> list[ScoreResult]:
         """Submit any number of scores, and return one result per score, in order."""
         results: list[ScoreResult] = []
         for first in range(0, len(scores), endpoints.SCORES_A_CALL):
-            answer = await self.call(endpoints.submit_many(board, scores[first : first + endpoints.SCORES_A_CALL]))
+            some = scores[first : first + endpoints.SCORES_A_CALL]
+            answer = await self.call(endpoints.submit_many(board, some, rank=rank))
             results += answer.results
         return results
 

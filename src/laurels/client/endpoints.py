@@ -87,16 +87,18 @@ def submit(
     timestamp: datetime | None = None,
     metadata: Mapping[str, Any] | None = None,
     region: str | None = None,
+    rank: bool | None = None,
 ) -> Request[ScoreAnswer]:
+    """Submit a score. `rank`: whether the answer has ranks; by default as the board's `rankOnWrite` says."""
     body = {"score": score, "eventId": event_id or str(uuid4())}
     given = {"timestamp": timestamp, "metadata": metadata, "region": region}
     body |= {name: value for name, value in given.items() if value is not None}
-    return _ask("PUT", _user(board, user_id), ScoreAnswer, body=body)
+    return _ask("PUT", _user(board, user_id), ScoreAnswer, _given(rank=rank), body=body)
 
 
-def submit_many(board: str, scores: Sequence[Score]) -> Request[BatchAnswer]:
+def submit_many(board: str, scores: Sequence[Score], *, rank: bool | None = None) -> Request[BatchAnswer]:
     """Submit up to 10,000 scores; the response has one result per score, in order."""
-    return _ask("POST", _board(board) + "/scores", BatchAnswer, body={"scores": list(scores)})
+    return _ask("POST", _board(board) + "/scores", BatchAnswer, _given(rank=rank), body={"scores": list(scores)})
 
 
 def top(board: str, limit: int = 10, offset: int = 0, **selection: Unpack[Selection]) -> Request[TopAnswer]:

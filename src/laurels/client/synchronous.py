@@ -124,11 +124,12 @@ class Client:
             time.sleep(pause_before(number + 1, response))
         raise AssertionError("unreachable")
 
-    def submit_many(self, board: str, scores: Sequence[Score]) -> list[ScoreResult]:
+    def submit_many(self, board: str, scores: Sequence[Score], *, rank: bool | None = None) -> list[ScoreResult]:
         """Submit any number of scores, and return one result per score, in order."""
         results: list[ScoreResult] = []
         for first in range(0, len(scores), endpoints.SCORES_A_CALL):
-            answer = self.call(endpoints.submit_many(board, scores[first : first + endpoints.SCORES_A_CALL]))
+            some = scores[first : first + endpoints.SCORES_A_CALL]
+            answer = self.call(endpoints.submit_many(board, some, rank=rank))
             results += answer.results
         return results
 

@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from laurels.core.order import Order, Ties
 from laurels.core.people import GLOBAL
@@ -52,11 +53,24 @@ class ShadowViewer(Struct, frozen=True):
     achieved_at: int
 
 
+class Reshard(Struct, frozen=True):
+    """A change of a board's number of shards that has not ended.
+
+    The index holds the rankings of the board twice meanwhile: with the board's `shards`, which is what reads use, and
+    with these `shards`. Writes reach both. `switched_at` None: these are the new ones, which are being built. Otherwise
+    they are the old ones, which are dropped some time after this instant, when every server reads the new ones.
+    """
+
+    shards: int
+    began_at: int
+    switched_at: int | None = None
+
+
 class Ranking(Struct, frozen=True):
     """One sorted list in the index: the users of a segment in a period.
 
     The index holds all of them. `capacity` limits how many a read shows. `shadow_viewer` is the reading user if they
-    are shadow-banned, else None.
+    are shadow-banned, else None. A shared index splits the ranking into `parts` (see core/parts.py).
     """
 
     period_id: int
@@ -65,6 +79,7 @@ class Ranking(Struct, frozen=True):
     ties: Ties
     capacity: int | None
     shadow_viewer: ShadowViewer | None = None
+    parts: int = 1
 
     def limit(self, users: int) -> int:
         """Return how many users are ranked if the sorted list has `users` users."""
@@ -109,6 +124,11 @@ class Board(Struct, frozen=True, kw_only=True):
     # Players may submit their own scores with a token, this many per minute.
     players_may_write: bool = False
     player_writes_per_minute: int = DEFAULT_PLAYER_WRITES
+    # Into how many parts a shared index splits each ranking.
+    shards: int = 1
+    reshard: Reshard | None = None
+    # Whether writes return ranks if the caller does not say; None: unless the board is split.
+    rank_on_write: bool | None = None
     # The periods that are not final (open or closed), oldest first.
     periods: tuple[Period, ...] = ()
 
@@ -185,7 +205,18 @@ class Board(Struct, frozen=True, kw_only=True):
         return len(self.segments) > 1
 
     def ranking(self, period_id: int, segment: str = GLOBAL) -> Ranking:
-        return Ranking(period_id, segment, self.order, self.ties, self.capacity)
+        return Ranking(period_id, segment, self.order, self.ties, self.capacity, None, self.shards)
+
+    def rankings(self, period_id: int) -> tuple[Ranking, ...]:
+        """Return the global ranking that reads use and, while the number of shards changes, the other one."""
+        ranking = self.ranking(period_id)
+        if self.reshard is None:
+            return (ranking,)
+        return ranking, replace(ranking, parts=self.reshard.shards)
+
+    @property
+    def ranks_on_write(self) -> bool:
+        return self.shards == 1 if self.rank_on_write is None else self.rank_on_write
 
     @property
     def rank_style(self) -> RankStyle:

@@ -42,6 +42,8 @@ class RankState(StrEnum):
     BUFFERED = "buffered"
     # A duplicate of an event that was counted in a period that is final now.
     PERIOD_OVER = "period_over"
+    # The write did not ask for ranks: see rankOnWrite.
+    NOT_REQUESTED = "not_requested"
     # The event waits in the spool and is not in the ledger yet.
     SPOOLED = "spooled"
 

@@ -308,6 +308,25 @@ class NewWebhookAnswer(WebhookAnswer, kw_only=True):
     ]
 
 
+class ReshardAnswer(Answer):
+    """A change of a board's number of shards."""
+
+    shards: Annotated[int, Meta(description="`building`: the new number. `retiring`: the old one.")]
+    state: Annotated[
+        Literal["building", "retiring"],
+        Meta(
+            description="`building`: the new parts are filled, reads use the old ones. `retiring`: reads use the new "
+            "ones, the old ones are dropped soon."
+        ),
+    ]
+    since: Instant
+    parts: Annotated[
+        int | None, Meta(description="How many parts are built, of all periods. Only in the answer of one board.")
+    ] = None
+    parts_ready: int | None = None
+    users_loaded: Annotated[int | None, Meta(description="Users in the parts that are being built.")] = None
+
+
 class BoardAnswer(Answer):
     uuid: str = field(name="UUID")
     pod_id: str
@@ -328,6 +347,9 @@ class BoardAnswer(Answer):
     public_fields: list[PublicField]
     players_may_write: bool
     player_writes_per_minute: int
+    shards: Annotated[int, Meta(description="The number of parts that reads use.")]
+    resharding: Annotated[ReshardAnswer | None, Meta(description="null: the number of shards does not change.")]
+    rank_on_write: bool
     metadata: Annotated[
         dict[str, Any] | None, Meta(description="null without a key of the pod, unless `publicFields` has it.")
     ]

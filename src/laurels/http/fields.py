@@ -118,6 +118,22 @@ PublicFields = Annotated[
 PlayersMayWrite = Annotated[
     bool, Meta(description="Players may submit their own scores with a player token, without the game's server.")
 ]
+Shards = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=limits.SHARDS,
+        description="Into how many parts Redis splits each ranking, so that a board can outgrow one node. Can be "
+        "changed while the board is in use. The embedded index has no parts.",
+    ),
+]
+RankOnWrite = Annotated[
+    bool,
+    Meta(
+        description="Whether the answer to a score has its rank unless the call says so (`rank`). Default: true for "
+        "one shard, false for more."
+    ),
+]
 PlayerWrites = Annotated[
     int,
     Meta(ge=1, le=limits.PLAYER_WRITES, description="Scores per minute that a player may submit, per server process."),

@@ -32,11 +32,13 @@ from laurels.http.fields import (
     PlayerWrites,
     PodId,
     PublicFields,
+    RankOnWrite,
     Reason,
     Region,
     RewardName,
     SchemaVersion,
     Score,
+    Shards,
     Timestamp,
     TimeZone,
     UserId,
@@ -63,6 +65,10 @@ class ScoreItem(ScoreUpdate, kw_only=True):
             "is the same event."
         ),
     ] = False
+
+
+class ScoreQuery(Body):
+    rank: Annotated[bool, Meta(description="Return ranks. Default: as the board's `rankOnWrite` says.")] | None = None
 
 
 class ScoreBatch(Body):
@@ -252,6 +258,8 @@ class BoardRequest(Body, kw_only=True):
     public_fields: PublicFields = field(default_factory=list)
     players_may_write: PlayersMayWrite = False
     player_writes_per_minute: PlayerWrites = DEFAULT_PLAYER_WRITES
+    shards: Shards = 1
+    rank_on_write: RankOnWrite | None = None
     metadata: Metadata | None = None
     grace_seconds: GraceSeconds = DEFAULT_GRACE_S
     flush_ms: FlushMs | None = None
@@ -282,6 +290,8 @@ class BoardChange(Body):
     public_fields: PublicFields | UnsetType = UNSET
     players_may_write: PlayersMayWrite | UnsetType = UNSET
     player_writes_per_minute: PlayerWrites | UnsetType = UNSET
+    shards: Shards | UnsetType = UNSET
+    rank_on_write: RankOnWrite | UnsetType | None = UNSET
     status: Status | UnsetType = UNSET
     metadata: Metadata | UnsetType | None = UNSET
     grace_seconds: GraceSeconds | UnsetType = UNSET

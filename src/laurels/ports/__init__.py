@@ -8,7 +8,7 @@ in microseconds since 1970 (UTC).
 from laurels.ports.audit import AuditEntry, AuditFilter, AuditStore
 from laurels.ports.buckets import SharedBuckets, Spending
 from laurels.ports.clock import Clock
-from laurels.ports.feed import Feed
+from laurels.ports.feed import Feed, ranking_topic
 from laurels.ports.index import (
     Applied,
     Distribution,
@@ -122,4 +122,5 @@ __all__ = [
     "TopicPartition",
     "Undelivered",
     "Webhook",
+    "ranking_topic",
 ]

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from laurels.core.board import Ranking
+
 
 class Feed(Protocol):
     """Hints between servers that something changed (publish/subscribe).
@@ -27,3 +29,8 @@ class Feed(Protocol):
 
         Calls `hear` with None when messages may have been missed, for example after a lost connection.
         """
+
+
+def ranking_topic(ranking: Ranking) -> str:
+    """Return the topic on which the index publishes the changes of a period's rankings."""
+    return f"ranking/{ranking.period_id}" if ranking.parts == 1 else f"ranking/{ranking.period_id}/{ranking.parts}"

@@ -102,10 +102,10 @@ class IndexHealth(StrEnum):
 
 
 class IndexState(Struct, frozen=True):
-    """The state of a ranking, and the position up to which it is complete.
+    """The state of a part of a ranking, and the position up to which it is complete.
 
-    `position` is None if the index can't lose rows, and if the ranking is missing or unreachable. `epoch` identifies
-    the server that holds the ranking; it changes when another server takes over.
+    `position` is None if the index can't lose rows, and if the part is missing or unreachable. `epoch` identifies the
+    server that holds the part; it changes when another server takes over.
     """
 
     health: IndexHealth
@@ -115,6 +115,10 @@ class IndexState(Struct, frozen=True):
     wants_build: bool = False
     # The id of the live generation.
     generation: str = ""
+    # The number of the part.
+    part: int = 0
+    # How many users a build in progress has loaded; None if there is none.
+    loaded: int | None = None
 
 
 class Ranks(Protocol):
@@ -170,10 +174,17 @@ class Index(Ranks, Protocol):
     updated and dropped together, in one call that names the global ranking, so a reader never sees a user in two
     regions. A read names one ranking.
 
-    Every change that a read could show must be published on the feed under the topic `ranking/PERIOD_ID`, once reads
+    Every change that a read could show must be published on the feed under the topic `ranking_topic`, once reads
     can show it: live updates depend on it. That includes rows that `apply` changed and a new generation that `load` put
     live. Subscribers ignore the content of the message, and one message per call is enough. As on the feed in general,
     a message may be lost, and a message without a change is allowed.
+
+    A shared index splits a ranking into `ranking.parts` parts, which may be on several servers (core/parts.py).
+    Rankings of one period with different numbers of parts are independent, so one can be built beside the other. A part
+    is built, confirmed and repaired by itself. A write is atomic in each part. A read answers from all parts, each at
+    one moment, within one gathering: a user is in one part, so nobody is counted twice or missed, and without writes in
+    flight the answer is that of the ledger. If one part is missing or stale, the read raises as for the whole ranking.
+    An index in this process ignores the number of parts and has one.
 
     A read of a ranking that is missing or stale raises `Unavailable` with the code `catching_up`, so a read never
     returns a wrong rank. The code is `index_unavailable` if the index can't be reached.
@@ -200,20 +211,26 @@ class Index(Ranks, Protocol):
         """
 
     async def load(
-        self, ranking: Ranking, rows: "AsyncIterator[list[Row]]", position: Position, replacing: str | None = None
+        self,
+        ranking: Ranking,
+        rows: "AsyncIterator[list[Row]]",
+        position: Position,
+        replacing: Sequence[IndexState] | None = None,
     ) -> None:
         """Build a new generation of a period's rankings from the ledger's rows, then replace the live one with it.
 
         `rows` yields all rows of the period. `position` is the ledger's position from before the rows were read. Reads
-        use the live generation until it is replaced, atomically. Rows that are applied during the build go to both
-        generations.
+        use the live generation until it is replaced, atomically in each part. Rows that are applied during the build go
+        to both generations.
 
-        `replacing` is the generation that the caller has seen: the build starts only if it is still the live one,
-        because another server may have been faster. None replaces any.
+        `replacing` are the parts to build, with the generations that the caller has seen: the build starts only if they
+        are still the live ones, because another server may have been faster. None replaces all parts, whatever they
+        have.
 
         Raises `Unavailable` and leaves the live generation as it is: with `build_running` if another server is building
         the ranking or has built it; with `catching_up` if the build was abandoned, because users were forgotten or a
-        row was refused during the build. A builder's lease expires if the builder dies. O(n log n).
+        row was refused during the build. Then some of the parts may have been replaced. A builder's lease expires if
+        the builder dies. O(n log n).
         """
 
     async def apply(
@@ -235,7 +252,8 @@ class Index(Ranks, Protocol):
         the ranking's floor and `as_of.floor` is below it: the user may have been erased and forgotten since the row was
         read.
 
-        `wanted` selects the ranks to return: none, those after the update, or those before and after it.
+        `wanted` selects the ranks to return: none, those after the update, or those before and after it. In a ranking
+        of several parts, the ranks before are those among the others as they are after the update.
 
         Rows are also applied to a stale ranking and to a build in progress. Raises `Unavailable` with `catching_up` if
         the ranking is missing. O(log n) per row.
@@ -251,20 +269,23 @@ class Index(Ranks, Protocol):
         abandoned, because it may have read those rows already.
         """
 
-    async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
-        """Return the state of each ranking, in order. The health is UNREACHABLE if the index can't be reached."""
+    async def states(self, rankings: Sequence[Ranking]) -> list[tuple[IndexState, ...]]:
+        """Return the state of each part of each ranking, in order.
+
+        The health of a part is UNREACHABLE if the index can't be reached.
+        """
 
     async def confirm(self, ranking: Ranking, seen: IndexState, position: Position) -> None:
-        """Note that everything up to a position of the ledger was applied after the state `seen` was read.
+        """Note that everything up to a position of the ledger was applied after the state `seen` of a part was read.
 
-        A stale ranking is ready afterwards. Ignored if another server has taken over since, or if the ranking now
+        A stale part is ready afterwards. Ignored if another server has taken over since, or if the ranking now
         belongs to another history. Idempotent.
         """
 
-    def periods(self) -> AsyncIterator[list[int]]:
-        """Yield the ids of all periods that the index holds keys of, in chunks, some possibly twice.
+    def built(self) -> AsyncIterator[list[tuple[int, int]]]:
+        """Yield period id and number of parts of all rankings that the index holds keys of, some possibly twice.
 
-        Used to find rankings that no longer belong to a period. O(all keys).
+        In chunks. Used to find rankings that no longer belong to a period. O(all keys).
         """
 
     async def claim(self, task: str, seconds: float) -> bool:

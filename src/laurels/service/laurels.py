@@ -17,6 +17,7 @@ from laurels.service.boards.oauth import OAuth
 from laurels.service.boards.registry import Registry
 from laurels.service.index.rebuild import Rebuilt, rebuild_board
 from laurels.service.index.repairer import IndexRepairer
+from laurels.service.index.resharder import Resharder
 from laurels.service.index.updater import IndexUpdater, Progress
 from laurels.service.index.verify import Checked, verify_board
 from laurels.service.ingest.alarm import Alarm
@@ -122,6 +123,7 @@ class Laurels:
         if broker is not None and settings.kafka.ingest:
             alarm = Alarm(ledger.outbox, clock, settings.kafka)
             self.consumer = Consumer(broker, self.topics, self.intake, self.dead_letters, alarm, settings.kafka)
+        self.resharder = Resharder(index, self.boards, self.repairer, clock)
         definitions = JobDefinitions(
             ledger,
             index,
@@ -133,6 +135,7 @@ class Laurels:
             self.moderation,
             self.erasures,
             self.publisher,
+            self.resharder,
             clock,
         )
         self.jobs = JobRunner(ledger.jobs, clock, definitions.jobs, settings.jobs, jobs_lease_ms)
@@ -238,8 +241,8 @@ class Laurels:
         rankings = [board.ranking(period.id) for board in self.boards.all() for period in board.periods][:LOOK_AT]
         states = await self.index.states(rankings)
         return any(
-            state.health is IndexHealth.READY and not self.repairer.is_stale(ranking)
-            for ranking, state in zip(rankings, states, strict=True)
+            all(state.health is IndexHealth.READY for state in parts) and not self.repairer.is_stale(ranking)
+            for ranking, parts in zip(rankings, states, strict=True)
         )
 
     async def count_rows(self) -> int:

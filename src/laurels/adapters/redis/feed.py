@@ -10,13 +10,14 @@ or the move of a channel, subscribers are notified that they may have missed mes
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis.asyncio as redis
 import structlog
 
 from laurels.adapters.redis.connection import ERRORS, RedisConnection
+from laurels.adapters.redis.keys import channel_of, tags_of
 from laurels.errors import LaurelsError
 from laurels.tasks import end_tasks
 
@@ -50,35 +51,38 @@ class RedisFeed:
         await end_tasks([*self._listeners.values(), *([self._running] if self._running else [])])
 
     async def publish(self, topic: str, message: str) -> None:
-        channel = self._channel(topic)
         try:
-            await self._connection.publish(channel, message)
+            for channel in self._channels(topic):
+                await self._connection.publish(channel, message)
         except LaurelsError as error:
             log.debug("feed_not_published", reason=error.message)
 
     def subscribe(self, topic: str, hear: Hear) -> Callable[[], None]:
-        channel = self._channel(topic)
-        self._hearers.setdefault(channel, []).append(hear)
+        channels = self._channels(topic)
+        for channel in channels:
+            self._hearers.setdefault(channel, []).append(hear)
 
         def end() -> None:
-            hearers = self._hearers[channel]
-            hearers.remove(hear)
-            if not hearers:
-                del self._hearers[channel]
+            for channel in channels:
+                hearers = self._hearers[channel]
+                hearers.remove(hear)
+                if not hearers:
+                    del self._hearers[channel]
 
         return end
 
     # Inside
 
-    def _channel(self, topic: str) -> str:
-        """Return the channel of a topic.
+    def _channels(self, topic: str) -> Sequence[str]:
+        """Return the channels of a topic: several for a ranking of several parts.
 
-        The scripts of the index publish `ranking/PERIOD`, so its channel is in the slot of that period.
+        The scripts of the index publish the changes of a part, so its channel is in the slot of the part.
         """
         kind, _, name = topic.partition("/")
         if kind == "ranking":
-            return f"laurels:{{{self._ledger_id}/{name}}}:feed"
-        return f"laurels:{{{self._ledger_id}}}:{topic}"
+            period_id, _, parts = name.partition("/")
+            return [channel_of(tag) for tag in tags_of(self._ledger_id, int(period_id), int(parts or 1))]
+        return [f"laurels:{{{self._ledger_id}}}:{topic}"]
 
     def _tell(self, channel: str, message: str | None) -> None:
         for hear in list(self._hearers.get(channel, ())):

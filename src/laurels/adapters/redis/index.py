@@ -1,16 +1,18 @@
 """The Index on Redis.
 
-The logic is in the Lua scripts. This module encodes their arguments and decodes their answers.
+The logic is in the Lua scripts. This module encodes their arguments and decodes their answers. Writes go to the part of
+each user. A ranking with one part is read by one script; one with several by split_ranks.py.
 """
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
 from itertools import pairwise, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from laurels.adapters.numbering import number_entries
-from laurels.adapters.redis.connection import Answer, RedisConnection, load_scripts
+from laurels.adapters.redis.builds import Build
+from laurels.adapters.redis.connection import Answer, RedisConnection
+from laurels.adapters.redis.keys import read_tag
 from laurels.adapters.redis.packing import (
     format_bounds,
     format_capacity,
@@ -22,9 +24,12 @@ from laurels.adapters.redis.packing import (
     read_score,
     read_time,
 )
+from laurels.adapters.redis.part_scripts import PartScripts, all_of, need_master, need_ok
+from laurels.adapters.redis.split_ranks import SplitRanks
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import bucket_edges
 from laurels.core.order import Order
+from laurels.core.parts import part_of
 from laurels.core.people import GLOBAL
 from laurels.errors import Unavailable
 from laurels.ports import (
@@ -42,44 +47,31 @@ from laurels.ports import (
     RanksWanted,
     Row,
 )
-from laurels.tasks import end_tasks
 
 # Limits of the work per script, because Redis runs one script at a time.
-BUILD_ROWS = 1000
-BUILDS_AT_ONCE = 4
 LIST_USERS = 10_000
 STATES = 500
-CLAIM_MS = 10_000
 SCAN_KEYS = 1000
-LIVE_KEYS = 5
 # A script that reads neighbours is sent when it returns this many rows, even if the tick is not over.
 GATHERED_ROWS = 500
 ATTEMPTS = 20
-# Maximum number of periods whose key names are cached.
-MAX_KEYS = 10_000
+# What `apply` asks of a part of several: the scores and times from which ranks are counted.
+ENTRIES = 3
 
 _STYLES = {RankStyle.ORDINAL: b"o", RankStyle.COMPETITION: b"c", RankStyle.DENSE: b"d"}
-
-
-class _Keys(NamedTuple):
-    """The keys of a period. They share the part in braces (`tag`), and so a cluster's slot."""
-
-    tag: str
-    names: tuple[bytes, ...]
-    # Reads send only the keys of the live generation, because each key adds to the time of a call.
-    to_read: tuple[bytes, ...]
-    channel: str
+# The answers for neighbours: how many users are ranked, the page, and how many are better.
+_Neighbours = tuple[Page, int]
 
 
 class _Gathered:
-    """Reads of neighbours in one ranking that share a script: user, above, below; and the future of each result."""
+    """Reads of neighbours in one ranking that share scripts: user, above, below; and the future of each result."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, int]] = []
-        self.found: list[asyncio.Future[Answer | None]] = []
+        self.found: list[asyncio.Future[_Neighbours | None]] = []
         self.rows = 0
 
-    def add(self, user_id: str, above: int, below: int) -> "asyncio.Future[Answer | None]":
+    def add(self, user_id: str, above: int, below: int) -> "asyncio.Future[_Neighbours | None]":
         self.asked.append((user_id, above, below))
         self.found.append(asyncio.get_running_loop().create_future())
         self.rows += above + below + 1
@@ -89,17 +81,18 @@ class _Gathered:
 class RedisIndex:
     def __init__(self, connection: RedisConnection) -> None:
         self.connection = connection
+        self.scripts = PartScripts(connection)
+        self._split = SplitRanks(self.scripts)
         self._ledger_id = ""
-        # By period.
-        self._keys: dict[int, _Keys] = {}
-        self._scripts = load_scripts()
-        # The reads of this tick of the event loop that share a script: neighbours by ranking, and revisions by period.
+        # The reads of this tick of the event loop that share scripts: neighbours by ranking, and revisions by period
+        # and number of parts.
         self._gathered: dict[tuple[Ranking, RankStyle], _Gathered] = {}
-        self._revisions: dict[int, asyncio.Future[Answer]] = {}
+        self._revisions: dict[tuple[int, int], Sequence[asyncio.Future[Answer]]] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
     async def open(self, ledger_id: str) -> None:
         self._ledger_id = ledger_id
+        self.scripts.start(ledger_id)
         await self.connection.open()
 
     async def close(self) -> None:
@@ -117,34 +110,21 @@ class RedisIndex:
     def outages(self) -> int:
         return self.connection.outages
 
+    @property
+    def known_rankings(self) -> int:
+        """Return for how many rankings the index remembers its keys."""
+        return self.scripts.names.periods
+
     # Writes
 
     async def load(
-        self, ranking: Ranking, rows: AsyncIterator[list[Row]], position: Position, replacing: str | None = None
+        self,
+        ranking: Ranking,
+        rows: AsyncIterator[list[Row]],
+        position: Position,
+        replacing: Sequence[IndexState] | None = None,
     ) -> None:
-        build_id = secrets.token_hex(8)
-        status, *_ = await self.run_script(
-            ranking,
-            "begin_build",
-            build_id,
-            CLAIM_MS,
-            "any" if replacing is None else replacing,
-            position.history,
-            position.floor,
-        )
-        if status == b"busy":
-            raise Unavailable("build_running", "Another server is building this ranking, or has just built it.")
-        _need_ok(status)
-        try:
-            await self._load_rows(ranking, build_id, rows)
-            keys = self.keys_of(ranking)
-            status, *_ = await self.run_script(
-                ranking, "finish_build", build_id, position.text, keys.channel, self._publish
-            )
-            _need_ok(status)
-        except BaseException:
-            await self._give_up(ranking, build_id)
-            raise
+        await Build(self.scripts, ranking, position, replacing).run(rows)
 
     async def apply(
         self,
@@ -154,75 +134,85 @@ class RedisIndex:
         as_of: AsOf = AsOf(),  # noqa: B008 - a frozen value
         wanted: RanksWanted = RanksWanted.BOTH,
     ) -> Applied:
-        keys = self.keys_of(ranking)
-        packed = pack_rows(ranking, rows)
-        known = (as_of.history, as_of.floor, int(wanted))
-        status, *rest = await self.run_script(
-            ranking, "apply", *packed, _STYLES[style], keys.channel, self._publish, format_capacity(ranking), *known
-        )
-        if status == b"refused":
-            return Applied(None, refused=True)
-        if status == b"stale":
-            return Applied(None)
-        _need_ok(status)
+        if ranking.parts > 1:
+            return await self._apply_split(ranking, rows, style, as_of, wanted)
+        status, *rest = await need_done(self._send_rows(ranking, 0, rows, style, as_of, int(wanted)))
+        if status != b"ok":
+            return _unranked([status])
         before, after = rest
         if wanted is RanksWanted.AFTER:
             before = repeat(None)
         return Applied(list(map(RankChange, before, after)))
 
     async def drop(self, ranking: Ranking) -> None:
-        more = True
-        while more:
-            # Each call deletes a limited number of segments, so that other clients do not wait for all of them.
-            _, more = await self.run_script(ranking, "drop")
-        self._keys.pop(ranking.period_id, None)
+        for part in range(ranking.parts):
+            more = True
+            while more:
+                # Each call deletes a limited number of segments, so that other clients do not wait for all of them.
+                _, more = await self.scripts.run(ranking, part, "drop")
+        self.scripts.names.forget(ranking)
 
     async def forget(self, ranking: Ranking, user_ids: Sequence[str], floor: int) -> None:
-        await self.run_script(ranking, "forget", pack(list(user_ids)), floor)
+        users = _by_part(ranking, user_ids)
+        # Every part gets the floor.
+        sent = [
+            self.scripts.send(ranking, part, "forget", pack(users.get(part, [])), floor)
+            for part in range(ranking.parts)
+        ]
+        for answer in await all_of(sent):
+            need_master(answer)
 
-    async def states(self, rankings: Sequence[Ranking]) -> list[IndexState]:
+    async def states(self, rankings: Sequence[Ranking]) -> list[tuple[IndexState, ...]]:
+        parts = [(ranking, part) for ranking in rankings for part in range(ranking.parts)]
         found: list[IndexState] = []
         # In chunks, so that reads can run in between.
-        for start in range(0, len(rankings), STATES):
-            some = rankings[start : start + STATES]
-            answers = await asyncio.gather(*(self.run_script(each, "state") for each in some), return_exceptions=True)
-            found += [_state(answer) for answer in answers]
-        return found
+        for start in range(0, len(parts), STATES):
+            some = parts[start : start + STATES]
+            answers = await asyncio.gather(
+                *(self.scripts.run(ranking, part, "state") for ranking, part in some), return_exceptions=True
+            )
+            found += [_state(part, answer) for (_, part), answer in zip(some, answers, strict=True)]
+        states = iter(found)
+        return [tuple(next(states) for _ in range(ranking.parts)) for ranking in rankings]
 
     async def confirm(self, ranking: Ranking, seen: IndexState, position: Position) -> None:
-        await self.run_script(ranking, "confirm", seen.epoch, position.text, position.history, position.floor)
+        await self.scripts.run(
+            ranking, seen.part, "confirm", seen.epoch, position.text, position.history, position.floor
+        )
 
     async def claim(self, task: str, seconds: float) -> bool:
         key = f"laurels:{self._ledger_id}:claim:{task}"
-        answer = await self.connection.run(key, self._scripts["claim"], (key.encode(),), (max(1, int(seconds * 1000)),))
+        answer = await self.scripts.send_to(key, key.encode(), "claim", max(1, int(seconds * 1000)))
         return bool(answer[0] == b"ok")
 
-    async def periods(self) -> AsyncIterator[list[int]]:
+    async def built(self) -> AsyncIterator[list[tuple[int, int]]]:
         start = f"laurels:{{{self._ledger_id}/"
         async for names in self.connection.scan(start + "*", SCAN_KEYS):
-            found = {name.decode(errors="replace").removeprefix(start).partition("}")[0] for name in names}
-            yield [int(number) for number in found if number.isascii() and number.isdigit()]
+            tags = {name.decode(errors="replace").removeprefix(start).partition("}")[0] for name in names}
+            yield list({found for tag in tags if (found := read_tag(tag)) is not None})
 
     # Reads
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
+        if ranking.parts > 1:
+            return await self._split.top(ranking, offset, limit, style)
         total, first, page = await self._look(ranking, "top", offset, limit, _STYLES[style])
         return Page(number_entries(*read_entries(ranking, page), offset, first, style), total)
 
     async def revision(self, ranking: Ranking) -> Hashable:
-        """See Index.revision. All calls for a period in one tick of the event loop share a script."""
-        running = self._revisions.get(ranking.period_id)
+        """See Index.revision. All calls for a period in one tick of the event loop share the scripts."""
+        name = (ranking.period_id, ranking.parts)
+        running = self._revisions.get(name)
         if running is None:
-            loop = asyncio.get_running_loop()
-            keys = self.keys_of(ranking)
-            running = self.connection.run(keys.tag, self._scripts["revision"], keys.to_read, ("", GLOBAL, b""))
-            self._revisions[ranking.period_id] = running
-            # The connection sends the script at the end of this tick, so later calls need another one.
-            loop.call_soon(self._revisions.pop, ranking.period_id, None)
-        # A cancelled caller must not cancel the read for the others.
-        status, *rest = _need_master(await asyncio.shield(running))
-        _need_ok(status)
-        return bytes(rest[0])
+            sent = [self.scripts.send(ranking, part, "revision", "", GLOBAL, b"") for part in range(ranking.parts)]
+            # A cancelled caller must not cancel the reads for the others.
+            running = self._revisions[name] = sent
+            # The connection sends the scripts at the end of this tick, so later calls need other ones.
+            asyncio.get_running_loop().call_soon(self._revisions.pop, name, None)
+        answers = await all_of([asyncio.shield(each) for each in running])
+        for answer in answers:
+            need_ok(need_master(answer)[0])
+        return bytes(answers[0][1]) if len(answers) == 1 else b" ".join(answer[1] for answer in answers)
 
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
         found = await self._around(ranking, user_id, 0, 0, style)
@@ -236,6 +226,8 @@ class RedisIndex:
         return None if found is None else found[0]
 
     async def find_many(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[RankEntry | None]:
+        if ranking.parts > 1:
+            return await self._split.find_many(ranking, user_ids, style)
         (found,) = await self._look(ranking, "find_many", pack(list(user_ids)), _STYLES[style])
         return [
             None
@@ -250,6 +242,8 @@ class RedisIndex:
         The first script returns the lowest and the highest score. The second one returns the counts, all of one moment,
         if these scores are still the same; else both are repeated, up to ATTEMPTS times.
         """
+        if ranking.parts > 1:
+            return await self._split.distribution(ranking, buckets)
         for _ in range(ATTEMPTS):
             total, *ends = await self._look(ranking, "ends")
             if not total:
@@ -257,10 +251,12 @@ class RedisIndex:
             first, last = (read_score(ranking, end) for end in ends)
             edges = bucket_edges(min(first, last), max(first, last), buckets)
             bounds = pack(format_bounds(ranking, edges))
-            status, *rest = await self._ask(ranking, "spread", *ends, bounds, ranking.order, *format_view(ranking))
+            status, *rest = await self.scripts.run(
+                ranking, 0, "spread", *ends, bounds, ranking.order, *format_view(ranking)
+            )
             if status == b"changed":
                 continue
-            _need_ok(status)
+            need_ok(status)
             total, before, scores = rest
             # Edges ascend. In a descending ranking, the users before an edge have scores at or above it.
             below = before if ranking.order is Order.ASC else [total - count for count in before]
@@ -269,26 +265,41 @@ class RedisIndex:
         raise Unavailable("catching_up", "This ranking changes too fast to compute a distribution. Try again.")
 
     async def count(self, ranking: Ranking) -> int:
+        if ranking.parts > 1:
+            return await self._split.count(ranking)
         total, *_ = await self._look(ranking, "top", 0, 0, b"o")
         return int(total)
 
     async def held(self, ranking: Ranking, user_ids: Sequence[str]) -> list[Held | None]:
-        if not user_ids:
-            return []
-        (found,) = await self._read(ranking, "held", pack(list(user_ids)))
-        return [None if each is None else read_held(ranking, *each) for each in found]
+        users = _by_part(ranking, user_ids)
+        answers = await asyncio.gather(
+            *(self.scripts.read(ranking, part, "held", pack(some)) for part, some in users.items())
+        )
+        held: dict[str, Held | None] = {}
+        for some, (found,) in zip(users.values(), answers, strict=True):
+            held |= {
+                user: None if each is None else read_held(ranking, *each)
+                for user, each in zip(some, found, strict=True)
+            }
+        return [held[user_id] for user_id in user_ids]
 
     async def segments(self, ranking: Ranking) -> list[str]:
         found: set[str] = set()
-        cursor = "0"
-        while True:
-            following, some = await self._read(ranking, "segments", cursor)
-            found |= {segment.decode() for segment in some}
-            cursor = following.decode()
-            if cursor == "0":
-                return list(found)
+        for part in range(ranking.parts):
+            cursor = "0"
+            while True:
+                following, some = await self.scripts.read(ranking, part, "segments", cursor)
+                found |= {segment.decode() for segment in some}
+                cursor = following.decode()
+                if cursor == "0":
+                    break
+        return list(found)
 
     async def ranked_users(self, ranking: Ranking) -> AsyncIterator[list[str]]:
+        if ranking.parts > 1:
+            async for users in self._split.ranked_users(ranking, LIST_USERS):
+                yield users
+            return
         offset = 0
         while True:
             page = await self.top(ranking, offset, LIST_USERS, RankStyle.ORDINAL)
@@ -300,57 +311,57 @@ class RedisIndex:
 
     # Inside
 
-    @property
-    def known_periods(self) -> int:
-        """Return for how many periods the index remembers its keys."""
-        return len(self._keys)
-
-    def keys_of(self, ranking: Ranking) -> _Keys:
-        keys = self._keys.get(ranking.period_id)
-        if keys is None:
-            if len(self._keys) >= MAX_KEYS:
-                # `drop` runs on one server only, so the others keep names of dropped periods.
-                self._keys.clear()
-            tag = f"{self._ledger_id}/{ranking.period_id}"
-            parts = ("meta", "z", "h", "d", "n", "b:z", "b:h", "b:d", "b:n")
-            names = tuple(f"laurels:{{{tag}}}:{part}".encode() for part in parts)
-            keys = self._keys[ranking.period_id] = _Keys(tag, names, names[:LIVE_KEYS], f"laurels:{{{tag}}}:feed")
-        return keys
-
-    @property
-    def _publish(self) -> str:
-        return self.connection.publish_command
-
-    async def run_script(self, ranking: Ranking, script: str, *args: Any) -> Answer:
-        keys = self.keys_of(ranking)
-        chosen = self._scripts[script]
-        return _need_master(
-            await self.connection.run(keys.tag, chosen, keys.to_read if chosen.reads else keys.names, args)
+    def _send_rows(
+        self, ranking: Ranking, part: int, rows: Sequence[Row], style: RankStyle, as_of: AsOf, wanted: int
+    ) -> "asyncio.Future[Answer]":
+        keys = self.scripts.names.of(ranking)[part]
+        return self.scripts.send(
+            ranking,
+            part,
+            "apply",
+            *pack_rows(ranking, rows),
+            _STYLES[style],
+            keys.channel,
+            self.connection.publish_command,
+            format_capacity(ranking),
+            as_of.history,
+            as_of.floor,
+            wanted,
         )
 
-    async def _ask(self, ranking: Ranking, script: str, *args: Any) -> Answer:
-        """Run a script like `_run`; request a rebuild if the script needs dense ranks and the ranking has none."""
-        answer = await self.run_script(ranking, script, *args)
-        if answer[0] == b"sparse":
-            await self.run_script(ranking, "want_dense")
-            raise Unavailable("catching_up", "Dense ranks of this ranking are being built. Try again in a moment.")
-        return answer
+    async def _apply_split(
+        self, ranking: Ranking, rows: Sequence[Row], style: RankStyle, as_of: AsOf, wanted: RanksWanted
+    ) -> Applied:
+        """Apply rows to the parts of their users, all at the same time, then count the ranks over all parts."""
+        by_part: dict[int, list[Row]] = {}
+        for row in rows:
+            by_part.setdefault(part_of(row.user_id, ranking.parts), []).append(row)
+        asked = 0 if wanted is RanksWanted.NONE else ENTRIES
+        answers = await all_of(
+            [self._send_rows(ranking, part, some, style, as_of, asked) for part, some in by_part.items()]
+        )
+        statuses = [need_master(answer)[0] for answer in answers]
+        if any(status != b"ok" for status in statuses):
+            return _unranked(statuses)
+        if wanted is RanksWanted.NONE:
+            return Applied([])
+        users = [row.user_id for some in by_part.values() for row in some]
+        before = [found for answer in answers for found in answer[1]] if wanted is RanksWanted.BOTH else []
+        after = [found for answer in answers for found in answer[2]]
+        changes = await self._split.changes(ranking, users, before, after, style)
+        by_user = dict(zip(users, changes, strict=True))
+        return Applied([by_user[row.user_id] for row in rows])
 
     async def _look(self, ranking: Ranking, script: str, *args: Any) -> Answer:
-        """Read one segment, with the capacity and the viewer of the ranking."""
-        return await self._read(ranking, script, *args, *format_view(ranking))
-
-    async def _read(self, ranking: Ranking, script: str, *args: Any) -> Answer:
-        status, *rest = await self._ask(ranking, script, *args)
-        _need_ok(status)
-        return rest
+        """Read one segment of a ranking with one part, with its capacity and viewer."""
+        return await self.scripts.read(ranking, 0, script, *args, *format_view(ranking))
 
     async def _around(
         self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle
-    ) -> tuple[Page, int] | None:
+    ) -> _Neighbours | None:
         """Return a user's neighbours, and how many users are better.
 
-        All calls for a ranking in one tick of the event loop share a script.
+        All calls for a ranking in one tick of the event loop share scripts.
         """
         gathered = self._gathered.get((ranking, style))
         if gathered is None:
@@ -359,11 +370,7 @@ class RedisIndex:
         found = gathered.add(user_id, above, below)
         if gathered.rows >= GATHERED_ROWS:
             self._send_gathered(ranking, style)
-        answer = await found
-        if answer is None:
-            return None
-        total, first, page, offset, better = answer
-        return Page(number_entries(*read_entries(ranking, page), offset, first, style), total), better
+        return await found
 
     def _send_gathered(self, ranking: Ranking, style: RankStyle) -> None:
         gathered = self._gathered.pop((ranking, style), None)
@@ -373,65 +380,65 @@ class RedisIndex:
             sending.add_done_callback(self._sending.discard)
 
     async def _answer_gathered(self, ranking: Ranking, style: RankStyle, gathered: _Gathered) -> None:
-        answers: Sequence[Answer | Exception | None]
+        answers: Sequence[_Neighbours | Exception | None]
         try:
-            (answers,) = await self._look(ranking, "around_many", pack(gathered.asked), _STYLES[style])
+            if ranking.parts > 1:
+                answers = await self._split.around_many(ranking, gathered.asked, style)
+            else:
+                (found,) = await self._look(ranking, "around_many", pack(gathered.asked), _STYLES[style])
+                answers = [_neighbours(ranking, style, each) if each else None for each in found]
         except Exception as error:  # noqa: BLE001 - each of the reads raises it
             answers = [error] * len(gathered.found)
-        for found, answer in zip(gathered.found, answers, strict=True):
-            if found.done():
+        for future, answer in zip(gathered.found, answers, strict=True):
+            if future.done():
                 continue
             if isinstance(answer, Exception):
-                found.set_exception(answer)
+                future.set_exception(answer)
             else:
-                found.set_result(answer or None)
-
-    async def _load_rows(self, ranking: Ranking, build_id: str, rows: AsyncIterator[list[Row]]) -> None:
-        sending: set[asyncio.Task[Answer]] = set()
-        try:
-            async for chunk in rows:
-                for start in range(0, len(chunk), BUILD_ROWS):
-                    packed = pack_rows(ranking, chunk[start : start + BUILD_ROWS])
-                    sending.add(asyncio.create_task(self.run_script(ranking, "build", build_id, CLAIM_MS, *packed)))
-                    if len(sending) >= BUILDS_AT_ONCE:
-                        done, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
-                        _need_built(done)
-            if sending:
-                done, sending = await asyncio.wait(sending)
-                _need_built(done)
-        finally:
-            await end_tasks(sending)
-
-    async def _give_up(self, ranking: Ranking, build_id: str) -> None:
-        try:
-            await self.run_script(ranking, "give_up_build", build_id)
-        except Unavailable:
-            return  # the lease expires
+                future.set_result(answer)
 
 
-def _need_master(answer: Answer) -> Answer:
-    if answer[0] == b"replica":
-        raise Unavailable("index_unavailable", "This Redis server is now a replica. Try again in a moment.")
-    return answer
+async def need_done(sent: "asyncio.Future[Answer]") -> Answer:
+    return need_master(await sent)
 
 
-def _need_ok(status: bytes) -> None:
-    if status != b"ok":
-        raise Unavailable("catching_up", f"This ranking is being repaired or rebuilt ({status.decode()}). Try again.")
+def _unranked(statuses: Iterable[bytes]) -> Applied:
+    """Return the result of rows that were not applied everywhere, or to a stale ranking."""
+    known = set(statuses)
+    if b"refused" in known:
+        return Applied(None, refused=True)
+    for status in known - {b"ok", b"stale"}:
+        need_ok(status)
+    return Applied(None)
 
 
-def _need_built(done: Iterable["asyncio.Task[Answer]"]) -> None:
-    for task in done:
-        _need_ok(task.result()[0])
+def _by_part(ranking: Ranking, user_ids: Iterable[str]) -> dict[int, list[str]]:
+    users: dict[int, list[str]] = {}
+    for user_id in user_ids:
+        users.setdefault(part_of(user_id, ranking.parts), []).append(user_id)
+    return users
 
 
-def _state(answer: Answer | BaseException) -> IndexState:
+def _neighbours(ranking: Ranking, style: RankStyle, answer: Answer) -> _Neighbours:
+    total, first, page, offset, better = answer
+    return Page(number_entries(*read_entries(ranking, page), offset, first, style), total), better
+
+
+def _state(part: int, answer: Answer | BaseException) -> IndexState:
     if isinstance(answer, Unavailable):
-        return IndexState(IndexHealth.UNREACHABLE)
+        return IndexState(IndexHealth.UNREACHABLE, part=part)
     if isinstance(answer, BaseException):
         raise answer
     if answer[0] == b"cold":
-        return IndexState(IndexHealth.MISSING)
-    status, position, epoch, wants_build, generation = answer
+        return IndexState(IndexHealth.MISSING, part=part, loaded=answer[1])
+    status, position, epoch, wants_build, generation, loaded = answer
     health = IndexHealth.READY if status == b"ok" else IndexHealth.STALE
-    return IndexState(health, Position.parse(position.decode()), epoch.decode(), bool(wants_build), generation.decode())
+    return IndexState(
+        health,
+        Position.parse(position.decode()),
+        epoch.decode(),
+        bool(wants_build),
+        generation.decode(),
+        part,
+        loaded,
+    )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from laurels.core.board import Ranking
+from laurels.core.board import Ranking, ShadowViewer
 from laurels.core.order import Order, Ties
 from laurels.ports import Held, Row
 
@@ -47,12 +47,15 @@ def format_capacity(ranking: Ranking) -> str | int:
 def format_view(ranking: Ranking) -> tuple[str | int, str, bytes]:
     """Return the last arguments of a read: capacity, segment, and the viewer as time, score and user."""
     viewer = ranking.shadow_viewer
-    if viewer is None:
-        return format_capacity(ranking), ranking.segment, b""
+    shown = b"" if viewer is None else format_viewer(ranking, viewer)
+    return format_capacity(ranking), ranking.segment, shown
+
+
+def format_viewer(ranking: Ranking, viewer: ShadowViewer) -> bytes:
     score = 0.0 - viewer.score if ranking.order is Order.DESC else viewer.score
     flip = _ALL if ranking.ties is Ties.LATEST else 0
     time = _TIME.pack((viewer.achieved_at + _SIGN) ^ flip)
-    return format_capacity(ranking), ranking.segment, time + f"{score!r} {viewer.user_id}".encode()
+    return time + f"{score!r} {viewer.user_id}".encode()
 
 
 def read_score(ranking: Ranking, text: bytes) -> float:

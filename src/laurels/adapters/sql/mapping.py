@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from laurels.core.board import Board, PublicField
+from laurels.core.board import Board, PublicField, Reshard
 from laurels.core.limits import CIRCLES
 from laurels.core.order import Order, Ties
 from laurels.core.people import Hidden, Profile, ProfileChange, SegmentKind, hidden_on, segments_of
@@ -68,6 +68,7 @@ def insert_values(board: Board) -> tuple[Any, ...]:
         _json(board.public_fields),
         board.players_may_write,
         board.player_writes_per_minute,
+        *_shard_values(board),
     )
 
 
@@ -162,9 +163,14 @@ def update_values(board: Board) -> tuple[Any, ...]:
         _json(board.public_fields),
         board.players_may_write,
         board.player_writes_per_minute,
+        *_shard_values(board),
         board.id,
         board.revision,
     )
+
+
+def _shard_values(board: Board) -> tuple[Any, ...]:
+    return (board.shards, None if board.reshard is None else _json(board.reshard), board.rank_on_write)
 
 
 def read_board(columns: tuple[object, ...], periods: tuple[Period, ...]) -> Board:
@@ -179,6 +185,10 @@ def read_board(columns: tuple[object, ...], periods: tuple[Period, ...]) -> Boar
     fields["rewards"] = msgspec.json.decode(str(fields["rewards"]), type=tuple[Reward, ...])
     fields["public_fields"] = msgspec.json.decode(str(fields["public_fields"]), type=tuple[PublicField, ...])
     fields["players_may_write"] = bool(fields["players_may_write"])
+    if fields["reshard"] is not None:
+        fields["reshard"] = msgspec.json.decode(str(fields["reshard"]), type=Reshard)
+    if fields["rank_on_write"] is not None:
+        fields["rank_on_write"] = bool(fields["rank_on_write"])
     if fields["metadata"] is not None:
         fields["metadata"] = msgspec.json.decode(str(fields["metadata"]))
     return Board(**fields)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from laurels.core.board import Board, PublicField, Status
 from laurels.core.checks import canonical_metadata, exact_score
@@ -13,7 +14,7 @@ from laurels.core.instants import to_datetime
 from laurels.core.people import SegmentKind
 from laurels.core.windows import Window
 from laurels.errors import Invalid, Unavailable
-from laurels.http.answers import BoardAnswer, BoardsAnswer
+from laurels.http.answers import BoardAnswer, BoardsAnswer, ReshardAnswer
 from laurels.http.board_parts import (
     read_instant,
     read_rewards,
@@ -56,6 +57,8 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
         public_fields=tuple(dict.fromkeys(body.public_fields)),
         players_may_write=body.players_may_write,
         player_writes_per_minute=body.player_writes_per_minute,
+        shards=body.shards,
+        rank_on_write=body.rank_on_write,
         windows=windows,
         segments=segments,
         start_at=None if body.start_time is None else read_instant(body.start_time, "startTime"),
@@ -90,7 +93,14 @@ async def get_boards(call: Call[BoardsQuery, None]) -> BoardsAnswer:
 
 async def get_board(call: Call[NoQuery, None]) -> BoardAnswer:
     """Return a board."""
-    return await _answer(call, call.board)
+    answer = await _answer(call, call.board)
+    progress = await call.laurels.resharder.progress(call.board)
+    if progress is None or answer.resharding is None:
+        return answer
+    resharding = replace(
+        answer.resharding, parts=progress.parts, parts_ready=progress.ready, users_loaded=progress.loaded
+    )
+    return replace(answer, resharding=resharding)
 
 
 async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
@@ -98,7 +108,8 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
 
     Only the fields that are sent change; null removes a limit. `status` only moves forward: ACTIVE starts a scheduled
     board now, ENDED ends it now, ARCHIVED archives it. `rule`, `order`, `ties` and `segments` can't be changed. Windows
-    can be added at the end of the list; a new window starts about two seconds later and counts scores from then on.
+    can be added at the end of the list; a new window starts about two seconds later and counts scores from then on. A
+    new number of `shards` takes effect when its rankings are built: see `resharding`.
     """
     board = call.board
     body = call.body
@@ -112,6 +123,8 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
         else tuple(dict.fromkeys(body.public_fields)),
         "players_may_write": body.players_may_write,
         "player_writes_per_minute": body.player_writes_per_minute,
+        "shards": body.shards,
+        "rank_on_write": body.rank_on_write,
         "metadata": body.metadata,
         "grace_s": body.grace_seconds,
         "flush_ms": body.flush_ms,
@@ -190,6 +203,15 @@ def _show_board(caller: Caller, board: Board, total_users: int | None, now: int)
         public_fields=list(board.public_fields),
         players_may_write=board.players_may_write,
         player_writes_per_minute=board.player_writes_per_minute,
+        shards=board.shards,
+        resharding=None
+        if board.reshard is None
+        else ReshardAnswer(
+            board.reshard.shards,
+            "building" if board.reshard.switched_at is None else "retiring",
+            to_datetime(board.reshard.began_at),
+        ),
+        rank_on_write=board.ranks_on_write,
         metadata=board.metadata if caller.sees_field(board, PublicField.METADATA) else None,
         grace_seconds=board.grace_s,
         flush_ms=board.flush_ms,

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from itertools import count, repeat
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -18,8 +18,8 @@ from laurels.http.call import Answered, Call, Finish, HotPlan
 from laurels.http.decode import decode_body, decode_plain
 from laurels.http.people_answers import RemovedAnswer
 from laurels.http.problems import problem_of
-from laurels.http.requests import BoardReasonQuery, NoQuery, ScoreBatch, ScoreItem, ScoreUpdate
-from laurels.ports import RecordOutcome
+from laurels.http.requests import BoardReasonQuery, ScoreBatch, ScoreItem, ScoreQuery, ScoreUpdate
+from laurels.ports import RanksWanted, RecordOutcome
 from laurels.service.boards.caller import Caller
 from laurels.service.traffic import Rate
 from laurels.service.write.submissions import Accepted, PeriodResult, Submission
@@ -43,25 +43,25 @@ class _Named(msgspec.Struct, rename="camel"):
 _named = msgspec.json.Decoder(_Named)
 
 
-def hot_score(call: Call[NoQuery, ScoreUpdate]) -> HotPlan:
+def hot_score(call: Call[ScoreQuery, ScoreUpdate]) -> HotPlan:
     """Answer in the hot lane from the batcher's callback."""
     del call
     return HotPlan(start=start_score)
 
 
-def hot_scores(call: Call[NoQuery, ScoreBatch]) -> HotPlan:
+def hot_scores(call: Call[ScoreQuery, ScoreBatch]) -> HotPlan:
     """Answer in the hot lane with the handler, which awaits only the batcher."""
     del call
     return HotPlan()
 
 
-async def put_score(call: Call[NoQuery, ScoreUpdate]) -> Answered[ScoreAnswer]:
+async def put_score(call: Call[ScoreQuery, ScoreUpdate]) -> Answered[ScoreAnswer]:
     """Submit a score.
 
     The board's rule decides whether the score is added, compared with the best one, or set. It counts in every window
     with a period that contains its timestamp. The user's entry is created if there is none. The response is sent after
-    the score is durable and ranked; see `rankState`. Send an `eventId` (or an `Idempotency-Key`) to make retries safe:
-    the score is then counted once.
+    the score is durable and ranked; see `rankState`. Boards of several shards return no rank unless `rank=true`. Send
+    an `eventId` (or an `Idempotency-Key`) to make retries safe: the score is then counted once.
 
     Status 202: the ledger is unreachable, and the score waits on this server's disk.
     """
@@ -71,8 +71,15 @@ async def put_score(call: Call[NoQuery, ScoreUpdate]) -> Answered[ScoreAnswer]:
         _admit_player(call, call.caller)
         event_id = submission.event_id or new_event_id(call.laurels.clock.now_us())
         submission = replace(submission, event_id=_event_id_of_player(player, event_id))
-    accepted = await call.laurels.submissions.submit(call.board, submission)
-    return _score_answer(call.board, accepted if player is None else _as_player_sees(call.board, accepted))
+    wanted = _wanted(call, RanksWanted.BOTH)
+    accepted = await call.laurels.submissions.submit(call.board, submission, wanted)
+    return _score_answer(call.board, accepted if player is None else _as_player_sees(call.board, accepted, wanted))
+
+
+def _wanted(call: Call[ScoreQuery, Any], ranks: RanksWanted) -> RanksWanted:
+    """Return the ranks of an answer: `ranks`, or none if neither the call nor the board wants them."""
+    asked = call.query.rank
+    return ranks if (call.board.ranks_on_write if asked is None else asked) else RanksWanted.NONE
 
 
 def _event_id_of_player(player: str, event_id: str) -> str:
@@ -84,16 +91,18 @@ def _event_id_of_player(player: str, event_id: str) -> str:
     return event_id if event_id.startswith(prefix) else prefix + hashlib.sha256(event_id.encode()).hexdigest()[:32]
 
 
-def _as_player_sees(board: Board, accepted: Accepted) -> Accepted:
+def _as_player_sees(board: Board, accepted: Accepted, wanted: RanksWanted) -> Accepted:
     """Return a result that does not tell players that they are hidden."""
     if accepted.rank_state is not RankState.HIDDEN:
         return accepted
     state = RankState.BUFFERED if board.flush_ms else RankState.CATCHING_UP
+    if wanted is RanksWanted.NONE:
+        state = RankState.NOT_REQUESTED
     counted = tuple(replace(each, rank_state=state) for each in accepted.counted)
     return replace(accepted, counted=counted, rank_state=state)
 
 
-def _admit_player(call: Call[NoQuery, ScoreUpdate], caller: Caller) -> None:
+def _admit_player(call: Call[ScoreQuery, ScoreUpdate], caller: Caller) -> None:
     """Check a score that a player submits: the server sets its time and region, and the board limits the rate."""
     for field, value in (("timestamp", call.body.timestamp), ("region", call.body.region)):
         if value is not None:
@@ -106,7 +115,7 @@ def _admit_player(call: Call[NoQuery, ScoreUpdate], caller: Caller) -> None:
     )
 
 
-def start_score(call: Call[NoQuery, ScoreUpdate], finish: Finish) -> None:
+def start_score(call: Call[ScoreQuery, ScoreUpdate], finish: Finish) -> None:
     """Submit a score like `put_score`, and call `finish` with the answer or the error."""
     board = call.board
     submission = to_submission(call.user_id, call.body, call.idempotency_key)
@@ -114,6 +123,7 @@ def start_score(call: Call[NoQuery, ScoreUpdate], finish: Finish) -> None:
         board,
         submission,
         lambda result: finish(result if isinstance(result, LaurelsError) else _score_answer(board, result)),
+        _wanted(call, RanksWanted.BOTH),
     )
 
 
@@ -135,7 +145,7 @@ def _score_answer(board: Board, accepted: Accepted) -> Answered[ScoreAnswer]:
     return Answered(answer, SPOOLED if accepted.outcome is RecordOutcome.SPOOLED else 200)
 
 
-async def post_scores(call: Call[NoQuery, ScoreBatch]) -> Answered[BatchAnswer]:
+async def post_scores(call: Call[ScoreQuery, ScoreBatch]) -> Answered[BatchAnswer]:
     """Submit many scores.
 
     Returns one result per item, in order. An invalid item is refused and does not affect the others. With an
@@ -151,7 +161,7 @@ async def post_scores(call: Call[NoQuery, ScoreBatch]) -> Answered[BatchAnswer]:
     if not repeatable:
         now = call.laurels.clock.now_us()
         items = [item if isinstance(item, LaurelsError) else _with_event_id(item, now) for item in items]
-    answers = await call.laurels.submissions.submit_many(board, items)
+    answers = await call.laurels.submissions.submit_many(board, items, wanted=_wanted(call, RanksWanted.AFTER))
     failures = [answer for answer in answers if isinstance(answer, LaurelsError) and answer.retryable]
     if failures and (repeatable or not any(map(_may_be_stored, answers))):
         raise failures[0]

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from msgspec.structs import asdict, replace
 
-from laurels.core.board import DEFAULT_BOARD, DEFAULT_POD, Board, Status
+from laurels.core.board import DEFAULT_BOARD, DEFAULT_POD, Board, Reshard, Status
 from laurels.core.instants import SECOND_US
 from laurels.core.order import Ties
 from laurels.core.periods import first_spans, joining_spans, missing_spans, with_terms_kept
@@ -30,7 +30,7 @@ _STATUSES = list(Status)
 # A board created with an Idempotency-Key and no UUID gets a UUID derived from the key.
 _NAMESPACE = uuid.UUID("9e0c8a5e-6f1d-5b0a-8a55-4c61757265ff")
 # Fields that the service sets; all other fields are the board's definition.
-_GIVEN = ("id", "created_at", "revision", "periods", "archived_at", "pruned_before")
+_GIVEN = ("id", "created_at", "revision", "periods", "archived_at", "pruned_before", "reshard")
 ATTEMPTS = 20
 # How many boards a pod may have with the archived ones, as a multiple of its quota.
 ARCHIVED_TIMES = 10
@@ -281,8 +281,13 @@ class Boards:
                 return board
             raise Conflict("board_archived", "An archived board can't be changed.")
 
+        shards: int | None = fields.get("shards")
+        fields = {name: value for name, value in fields.items() if name != "shards"}
+
         def change(fresh: Board, moment: int = now, to: Status | None = status) -> Board:
             changed = replace(with_terms_kept(fresh, now), **fields)
+            if shards is not None:
+                changed = self._with_shards(changed, shards, now)
             _check_bounds(changed, fresh)
             if to is not None:
                 changed = _with_status(changed, to, moment)
@@ -301,7 +306,28 @@ class Boards:
             elif "windows" not in fields or status is not None:
                 stored = await self.update(board, lambda fresh: _with_end_checked(fresh, change(fresh)))
             await self.load_new(board, stored)
+        self._updater.reshard(stored)
         return stored
+
+    def _with_shards(self, board: Board, shards: int, now: int) -> Board:
+        """Return a board whose number of shards changes to another one, at once if its index has no parts."""
+        change = board.reshard
+        if self._ledger.ranks is None:
+            return replace(board, shards=shards)
+        if change is not None and change.switched_at is None:
+            if shards == change.shards:
+                return board
+            if shards == board.shards:
+                # Cancel it: what is built is dropped.
+                return replace(board, reshard=replace(change, switched_at=now))
+        if change is not None and shards != board.shards:
+            state = "being built" if change.switched_at is None else "being dropped"
+            raise Conflict(
+                "reshard_running",
+                f"The rankings with {change.shards} shards are {state}. Try again when `resharding` is null.",
+                field="shards",
+            )
+        return board if shards == board.shards else replace(board, reshard=Reshard(shards, now))
 
     def _check_quotas(self, board: Board, windows: Sequence[Window], *, is_new: bool) -> None:
         """Check the quotas of a board's pod before the board is created, or gets new windows."""

@@ -8,11 +8,13 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import structlog
 
 from laurels.core.board import Board, Ranking
+from laurels.core.parts import part_of
 from laurels.errors import LaurelsError
 from laurels.logs import LogLimit
 from laurels.metrics import BUILDS, REPAIR_QUEUE, REPAIRED
@@ -33,7 +35,11 @@ QUEUE_ROWS = 100_000
 # From this many changes on, a rebuild is faster than catching up.
 CATCH_UP_EVENTS = 200_000
 
+UNREACHABLE = IndexHealth.UNREACHABLE
+
 Stream = AsyncIterator[list[Row]]
+# Rankings with the states of some of their parts.
+Followed = dict[Ranking, list[IndexState]]
 
 
 async def apply_in_parts(index: Index, board: Board, ranking: Ranking, rows: Sequence[Row], as_of: AsOf) -> Applied:
@@ -69,6 +75,8 @@ class IndexRepairer:
         # The ledger's current history, and the periods whose rankings may belong to another history.
         self._history = ledger.as_of.history
         self._suspects: set[int] = set()
+        # Periods whose other rankings lack rows, while the number of shards changes: see `note_other_missed`.
+        self._others_missed: set[int] = set()
         self._wake = asyncio.Event()
         # The current boards: an event in flight may carry an older version of its board.
         self._boards: dict[int, Board] = {}
@@ -103,9 +111,18 @@ class IndexRepairer:
             self._by_period.pop(period.id, None)
         for period in board.periods:
             self._by_period[period.id] = board
-        for period_id in {*self._queue, *self._overflowed} - set(self._by_period):
+        if before is not None and (before.shards != board.shards or board.reshard is None):
+            for period in board.periods:
+                if period.id in self._others_missed:
+                    self._others_missed.discard(period.id)
+                    if before.shards != board.shards:
+                        # Reads use the other ranking now.
+                        self.mark_stale(period.id)
+                        self.schedule(board, board.ranking(period.id))
+        for period_id in {*self._queue, *self._overflowed, *self._others_missed} - set(self._by_period):
             self._queue.pop(period_id, None)
             self._overflowed.discard(period_id)
+            self._others_missed.discard(period_id)
 
     def drop_board(self, board: Board) -> None:
         """Forget a board that the ledger has lost.
@@ -142,6 +159,14 @@ class IndexRepairer:
     def mark_stale(self, period_id: int) -> None:
         """Treat the rankings of a period as stale until a repair has applied all changes from the ledger."""
         self._overflowed.add(period_id)
+
+    def note_other_missed(self, board: Board, ranking: Ranking) -> None:
+        """Note that rows could not be applied to the ranking with the other number of shards.
+
+        It is repaired in the background. If reads use it before, they treat it as stale until then.
+        """
+        self._others_missed.add(ranking.period_id)
+        self.schedule(board, ranking)
 
     def schedule(
         self, board: Board, ranking: Ranking, rows: Sequence[Row] = (), error: LaurelsError | None = None
@@ -184,16 +209,17 @@ class IndexRepairer:
         board: Board,
         ranking: Ranking,
         watch: Callable[[Stream], Stream] = lambda rows: rows,
-        replacing: str | None = None,
+        replacing: Sequence[IndexState] | None = None,
     ) -> None:
         """Build a ranking from the ledger, then replace the live one.
 
-        `watch` wraps the stream of rows. `replacing`: build only if this generation is still the live one.
+        `watch` wraps the stream of rows. `replacing`: build only these parts, and only if they are still live as they
+        were seen.
         """
         await self._ledger.read_as_of()
         position = await self._ledger.position()
         await self._index.load(ranking, watch(self._ledger.rows(ranking.period_id)), position, replacing)
-        if position.history == self._ledger.as_of.history:
+        if replacing is None and position.history == self._ledger.as_of.history:
             self._suspected().discard(ranking.period_id)
         if ranking.period_id not in self._by_period:
             # The period was frozen during the build, and its ranking may already have been dropped.
@@ -202,9 +228,10 @@ class IndexRepairer:
         log.debug("index_built", board=board.uuid, period=ranking.period_id)
 
     async def run_pass(self) -> None:
-        """Check every ranking, and apply the changes since the position up to which it is complete.
+        """Check every part of every ranking, and apply the changes since the position up to which it is complete.
 
-        Schedules a repair of rankings that are missing, stale, too far behind, or hold data that the ledger has lost.
+        Schedules a repair of rankings with parts that are missing, stale, too far behind, or hold data that the ledger
+        has lost.
         """
         if self._refresh is not None:
             await self._refresh()
@@ -212,18 +239,18 @@ class IndexRepairer:
         await self._ledger.mark()
         await self._ledger.read_as_of()
         position = await self._ledger.position()
-        # Grouped by position: all rankings have the same one, unless a pass skipped some.
-        followed: dict[Position, dict[int, tuple[Ranking, IndexState]]] = {}
+        # Grouped by position: all parts have the same one, unless a pass skipped some.
+        followed: dict[Position, Followed] = {}
         for ranking, state, lost in await self._states():
             if ranking.period_id not in self._by_period:
                 continue
             if state.health is IndexHealth.STALE or lost or _needs_build(state):
                 self.schedule(self._by_period[ranking.period_id], ranking)
             elif state.position is not None:
-                followed.setdefault(state.position, {})[ranking.period_id] = (ranking, state)
+                followed.setdefault(state.position, {}).setdefault(ranking, []).append(state)
         for since, some in followed.items():
             if await self._is_far(since):
-                for ranking, _ in some.values():
+                for ranking in some:
                     if (board := self._by_period.get(ranking.period_id)) is not None:
                         self.mark_stale(ranking.period_id)
                         self.schedule(board, ranking)
@@ -252,14 +279,16 @@ class IndexRepairer:
         return self._suspects
 
     async def _states(self) -> list[tuple[Ranking, IndexState, bool]]:
-        """Return each reachable ranking with its state, and whether it holds data that the ledger has lost."""
+        """Return each reachable part of a ranking, its state, and whether it holds data that the ledger has lost."""
         history = self._ledger.as_of.history
-        rankings = [board.ranking(period.id) for board in self._boards.values() for period in board.periods]
-        found = [
-            (ranking, state)
-            for ranking, state in zip(rankings, await self._index.states(rankings), strict=True)
-            if state.health is not IndexHealth.UNREACHABLE
+        rankings = [
+            ranking
+            for board in self._boards.values()
+            for period in board.periods
+            for ranking in board.rankings(period.id)
         ]
+        every = list(zip(rankings, await self._index.states(rankings), strict=True))
+        found = [(ranking, state) for ranking, states in every for state in states if state.health is not UNREACHABLE]
         positions = {state.position for _, state in found if state.position is not None}
         known = {position: await self._ledger.knows(position) for position in positions}
         states = [
@@ -267,8 +296,15 @@ class IndexRepairer:
         ]
         if history == self._ledger.as_of.history:
             suspects = self._suspected()
+            known_parts = Counter(
+                (ranking.period_id, ranking.parts)
+                for ranking, state, lost in states
+                if state.position is not None and not lost
+            )
             suspects.difference_update(
-                ranking.period_id for ranking, state, lost in states if state.position is not None and not lost
+                ranking.period_id
+                for ranking, parts in every
+                if self._is_read(ranking) and known_parts[ranking.period_id, ranking.parts] == len(parts)
             )
             suspects.intersection_update(self._by_period)
         return states
@@ -340,30 +376,83 @@ class IndexRepairer:
         ranking = board.ranking(period_id)
         as_of = await self._ledger.read_as_of()
         position = await self._ledger.position()
-        (state,) = await self._index.states([ranking])
-        if state.health is IndexHealth.UNREACHABLE:
-            return False
-        lacks = state.health is IndexHealth.STALE or period_id in self._overflowed
-        lost = state.position is not None and not await self._ledger.knows(state.position)
-        if lost or _needs_build(state) or (lacks and await self._is_far(state.position)):
-            await self.build(board, ranking, replacing=state.generation)
-            log.info("index_rebuilt", board=board.uuid, period=ranking.period_id)
-        elif (
-            lacks
-            and state.position is not None
-            and not await self._catch_up(state.position, {ranking.period_id: (ranking, state)}, position)
-        ):
+        if not await self._repair_ranking(board, ranking, position, lacks=period_id in self._overflowed):
             return False
         self._overflowed.discard(period_id)
         (after,) = await self._index.states([ranking])
-        if after.health is not IndexHealth.READY:
+        if any(state.health is not IndexHealth.READY for state in after):
             return False
-        if after.position is None or after.position.history == self._ledger.as_of.history:
+        history = self._ledger.as_of.history
+        if all(state.position is None or state.position.history == history for state in after):
             self._suspected().discard(period_id)
         if not await self._apply_queued(board, ranking, as_of):
             return False
+        for other in board.rankings(period_id)[1:]:
+            if not await self._repair_other(board, other, position):
+                return False
         # `schedule` starts no second task, so problems found meanwhile are left to this one.
-        return period_id not in self._overflowed and period_id not in self._suspected()
+        return not {period_id} & (self._overflowed | self._suspected() | self._others_missed)
+
+    async def complete_others(self, board: Board) -> bool:
+        """Apply everything that is committed to the rankings with the other number of shards.
+
+        Returns False if it failed.
+        """
+        await self._ledger.read_as_of()
+        position = await self._ledger.position()
+        for period in board.periods:
+            for other in board.rankings(period.id)[1:]:
+                if not await self._repair_ranking(board, other, position, lacks=True):
+                    return False
+                (states,) = await self._index.states([other])
+                if any(state.health is not IndexHealth.READY for state in states):
+                    return False
+        return True
+
+    async def _repair_other(self, board: Board, ranking: Ranking, position: Position) -> bool:
+        """Repair the ranking with the other number of shards, which reads don't use."""
+        missed = ranking.period_id in self._others_missed
+        # Rows that can't be applied from now on are noted again.
+        self._others_missed.discard(ranking.period_id)
+        done = False
+        try:
+            done = await self._repair_ranking(board, ranking, position, lacks=missed)
+        finally:
+            if missed and not done:
+                self._others_missed.add(ranking.period_id)
+        return done
+
+    async def _repair_ranking(self, board: Board, ranking: Ranking, position: Position, *, lacks: bool) -> bool:
+        """Build the parts of a ranking that need it, and apply the missing changes to the others.
+
+        `lacks`: all parts may lack changes. Returns False if some parts are not complete.
+        """
+        (states,) = await self._index.states([ranking])
+        build: list[IndexState] = []
+        followed: dict[Position, list[IndexState]] = {}
+        for state in states:
+            if state.health is UNREACHABLE:
+                return False
+            is_behind = lacks or state.health is IndexHealth.STALE
+            lost = state.position is not None and not await self._ledger.knows(state.position)
+            if lost or _needs_build(state) or (is_behind and await self._is_far(state.position)):
+                build.append(state)
+            elif is_behind and state.position is not None:
+                followed.setdefault(state.position, []).append(state)
+        if build:
+            await self.build(board, ranking, replacing=build)
+            log.info(
+                "index_rebuilt", board=board.uuid, period=ranking.period_id, parts=len(build), of_parts=ranking.parts
+            )
+        for since, some in followed.items():
+            if not await self._catch_up(since, {ranking: some}, position):
+                return False
+        return True
+
+    def _is_read(self, ranking: Ranking) -> bool:
+        """Return True unless the number of shards changes, and reads use the other ranking of the period."""
+        board = self._by_period.get(ranking.period_id)
+        return board is None or board.shards == ranking.parts
 
     async def _apply_queued(self, board: Board, ranking: Ranking, as_of: AsOf) -> bool:
         period_id = ranking.period_id
@@ -389,28 +478,32 @@ class IndexRepairer:
     async def _is_far(self, since: Position | None) -> bool:
         return since is not None and await self._ledger.count_changes(since, CATCH_UP_EVENTS) >= CATCH_UP_EVENTS
 
-    async def _catch_up(
-        self, since: Position, followed: dict[int, tuple[Ranking, IndexState]], position: Position
-    ) -> bool:
-        """Apply the changes since a position to the rankings, and confirm their new position.
+    async def _catch_up(self, since: Position, followed: Followed, position: Position) -> bool:
+        """Apply the changes since a position to some parts of rankings, and confirm their new position.
 
         Returns False if it failed for some rankings; these are marked as stale and scheduled for a repair.
         """
-        failed: set[int] = set()
+        failed: set[Ranking] = set()
+        rankings: dict[int, list[Ranking]] = {}
+        for ranking in followed:
+            rankings.setdefault(ranking.period_id, []).append(ranking)
+        parts = {ranking: {state.part for state in states} for ranking, states in followed.items()}
         async for chunk in self._ledger.changes(since):
-            rows: dict[int, list[Row]] = {}
+            rows: dict[Ranking, list[Row]] = {}
             for row in chunk:
-                if row.period_id in followed and row.period_id not in failed:
-                    rows.setdefault(row.period_id, []).append(row)
+                for ranking in rankings.get(row.period_id, ()):
+                    if ranking not in failed and part_of(row.user_id, ranking.parts) in parts[ranking]:
+                        rows.setdefault(ranking, []).append(row)
             results = await asyncio.gather(
-                *(self._apply_changes(followed[period_id][0], some, position) for period_id, some in rows.items())
+                *(self._apply_changes(ranking, some, position) for ranking, some in rows.items())
             )
-            failed |= {period_id for period_id, ok in zip(rows, results, strict=True) if not ok}
+            failed |= {ranking for ranking, ok in zip(rows, results, strict=True) if not ok}
         await asyncio.gather(
             *(
                 self._confirm(ranking, state, position)
-                for period_id, (ranking, state) in followed.items()
-                if period_id not in failed
+                for ranking, states in followed.items()
+                if ranking not in failed
+                for state in states
             )
         )
         return not failed
@@ -425,14 +518,17 @@ class IndexRepairer:
                 some = rows[start : start + APPLY_ROWS]
                 applied = await self._index.apply(ranking, some, board.rank_style, as_of, RanksWanted.NONE)
                 if applied.refused:
-                    self.mark_stale(ranking.period_id)
-                    self.schedule(board, ranking)
+                    self._note_failed(board, ranking, None)
                     return False
         except LaurelsError as error:
-            self.mark_stale(ranking.period_id)
-            self.schedule(board, ranking, (), error)
+            self._note_failed(board, ranking, error)
             return False
         return True
+
+    def _note_failed(self, board: Board, ranking: Ranking, error: LaurelsError | None) -> None:
+        if self._is_read(ranking):
+            self.mark_stale(ranking.period_id)
+        self.schedule(board, ranking, (), error)
 
     async def _confirm(self, ranking: Ranking, state: IndexState, position: Position) -> None:
         with contextlib.suppress(LaurelsError):

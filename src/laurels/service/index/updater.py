@@ -5,7 +5,7 @@ Rows that can't be applied go to the repairer (repairer.py).
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import structlog
@@ -64,6 +64,12 @@ class IndexUpdater:
             await self._repairer.check_histories()
         self._ready = True
 
+    def reshard(self, board: Board) -> None:
+        """Begin to build the rankings of a board with another number of shards, if that is what it needs."""
+        if board.reshard is not None and board.reshard.switched_at is None:
+            for period in board.periods:
+                self._repairer.schedule(board, board.ranking(period.id))
+
     async def load(self, board: Board) -> None:
         """Build the rankings of a new or changed board, then replace the live ones.
 
@@ -80,7 +86,10 @@ class IndexUpdater:
             )
 
     async def _load_period(self, board: Board, period: Period) -> None:
-        ranking = board.ranking(period.id)
+        for ranking in board.rankings(period.id):
+            await self._load_ranking(board, ranking)
+
+    async def _load_ranking(self, board: Board, ranking: Ranking) -> None:
         try:
             await self._repairer.build(board, ranking)
         except LaurelsError as error:
@@ -96,13 +105,14 @@ class IndexUpdater:
         as_of: AsOf,
         *,
         at_once: bool = False,
-        wanted: RanksWanted = RanksWanted.NONE,
+        wanted: RanksWanted | Mapping[int, RanksWanted] = RanksWanted.NONE,
     ) -> dict[tuple[int, str], RankChange]:
         """Apply recorded rows to the index and return the rank changes by (period id, user id).
 
         Never raises, because the rows are durable: if the index fails, the result lacks their ranks, and the repairer
         applies them as soon as possible. `as_of`: what was known of the ledger before the rows were read. `at_once`:
-        don't buffer the rows, because a score may have become worse. `wanted`: which ranks to return.
+        don't buffer the rows, because a score may have become worse. `wanted`: which ranks to return, of all boards or
+        by board id.
         """
         periods: dict[int, dict[str, Row]] = {}
         for row in recorded:
@@ -116,7 +126,14 @@ class IndexUpdater:
             if (board := self._repairer.board_of(period_id)) is not None
         ]
         following = [
-            self._follow(board, ranking, list(rows.values()), as_of, at_once=at_once, wanted=wanted)
+            self._follow(
+                board,
+                ranking,
+                list(rows.values()),
+                as_of,
+                at_once=at_once,
+                wanted=wanted if isinstance(wanted, RanksWanted) else wanted.get(board.id, RanksWanted.NONE),
+            )
             for board, ranking, rows in known
         ]
         # An index in this process does not wait, so tasks would only cost time.
@@ -134,12 +151,37 @@ class IndexUpdater:
     async def _follow(
         self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf, *, at_once: bool, wanted: RanksWanted
     ) -> list[RankChange] | None:
-        if board.flush_ms is None or at_once:
+        if board.flush_ms is not None and not at_once:
+            self.buffers.add(board, ranking, rows, as_of)
+            return None
+        if board.reshard is None:
             return await self._apply_one(board, ranking, rows, as_of, wanted)
-        self.buffers.add(board, ranking, rows, as_of)
-        return None
+        rank_changes, _ = await asyncio.gather(
+            self._apply_one(board, ranking, rows, as_of, wanted), self._apply_to_other(board, ranking, rows, as_of)
+        )
+        return rank_changes
+
+    async def _apply_to_other(self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf) -> None:
+        """Apply rows to the ranking with the other number of shards, while that number changes."""
+        for other in board.rankings(ranking.period_id)[1:]:
+            try:
+                applied = await apply_in_parts(self._index, board, other, rows, as_of)
+                missed = applied.rank_changes is None
+            except LaurelsError:
+                # It is missing until its build begins, which reads these rows.
+                missed = True
+            except Exception:
+                log.exception("index_stale", board=board.uuid, rows=len(rows))
+                await self._index.drop(other)
+                missed = True
+            if missed:
+                self._repairer.note_other_missed(board, other)
 
     async def _apply_buffered(self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf) -> None:
+        # The number of shards may have changed since the first of the rows was buffered.
+        board = self._repairer.board_of(ranking.period_id) or board
+        ranking = board.ranking(ranking.period_id)
+        await self._apply_to_other(board, ranking, rows, as_of)
         try:
             applied = await apply_in_parts(self._index, board, ranking, rows, as_of)
             if applied.rank_changes is None:

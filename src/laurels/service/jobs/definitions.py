@@ -4,6 +4,7 @@
 - webhooks: delivers the messages in the outbox;
 - publish: publishes score changes, period ends and rewards to Kafka, if there is one;
 - trim: drops rankings that belong to no period from the index;
+- reshard: switches boards whose number of shards changes to their new rankings, and drops the old ones;
 - retention: removes data that is past its retention time;
 - moderation: continues actions whose server died, and removes the last traces of erased users.
 """
@@ -27,6 +28,7 @@ from laurels.errors import LaurelsError, Unavailable
 from laurels.ports import Clock, Index, Ledger
 from laurels.service.audit.audit_log import AuditLog
 from laurels.service.boards.boards import Boards
+from laurels.service.index.resharder import Resharder
 from laurels.service.jobs.retention import Retention
 from laurels.service.jobs.runner import Job
 from laurels.service.moderation.moderation import Moderation
@@ -51,6 +53,7 @@ PUBLISH = "publish"
 MODERATION = "moderation"
 RETENTION = "retention"
 TRIM = "trim"
+RESHARD = "reshard"
 
 
 class JobDefinitions:
@@ -66,6 +69,7 @@ class JobDefinitions:
         moderation: Moderation,
         erasures: Erasures,
         publisher: Publisher | None,
+        resharder: Resharder,
         clock: Clock,
     ) -> None:
         self._ledger = ledger
@@ -78,6 +82,7 @@ class JobDefinitions:
         self._moderation = moderation
         self._erasures = erasures
         self._publisher = publisher
+        self._resharder = resharder
         self._looked_for_acts = 0
         self._clock = clock
         self._looked_for_unswept = 0
@@ -90,6 +95,7 @@ class JobDefinitions:
             Job(PERIODS, self._periods_are_due, self._see_to_periods),
             Job(WEBHOOKS, self._webhooks.has_due, self._webhooks.deliver),
             Job(TRIM, lambda: self._is_due_hourly(TRIM), self._trim),
+            Job(RESHARD, self._resharder.is_due, self._resharder.run),
             Job(MODERATION, self._moderation_is_due, self._moderate),
             Job(RETENTION, lambda: self._is_due_hourly(RETENTION), self._retain),
         ]
@@ -202,16 +208,24 @@ class JobDefinitions:
         return True
 
     async def _trim(self) -> dict[str, Any]:
-        """Drop rankings of periods that were swept or lost.
+        """Drop rankings of periods that were swept or lost, and those with a number of parts that no board has.
 
         An index that was restored from a backup may contain them again.
         """
         dropped = 0
-        async for found in self._index.periods():
-            owned = await self._ledger.periods.owned_periods(found) if found else set()
-            for period_id in {*found} - owned:
-                # Only the period id matters here; the rest of the ranking is unknown.
-                await self._index.drop(Ranking(period_id, GLOBAL, Order.DESC, Ties.EARLIEST, None))
+        async for found in self._index.built():
+            owned = await self._ledger.periods.owned_periods([period_id for period_id, _ in found]) if found else set()
+            await self._boards.reload()
+            parts = {
+                period.id: {ranking.parts for ranking in board.rankings(period.id)}
+                for board in self._boards.all()
+                for period in board.periods
+            }
+            for period_id, number in set(found):
+                if period_id in owned and (self._index.instant is not None or number in parts.get(period_id, {number})):
+                    continue
+                # Only the period id and the number of parts matter here; the rest of the ranking is unknown.
+                await self._index.drop(Ranking(period_id, GLOBAL, Order.DESC, Ties.EARLIEST, None, None, number))
                 dropped += 1
         return {"dropped": dropped}
 

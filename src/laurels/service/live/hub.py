@@ -147,8 +147,8 @@ class LiveHub:
     def forget(self, board_id: int) -> None:
         del self._watches[board_id]
 
-    def subscribe_feed(self, period_id: int, hear: Callable[[str | None], None]) -> Callable[[], None]:
-        return self._feed.subscribe(f"ranking/{period_id}", hear)
+    def subscribe_feed(self, topic: str, hear: Callable[[str | None], None]) -> Callable[[], None]:
+        return self._feed.subscribe(topic, hear)
 
     async def _sweep(self) -> None:
         beat_at = time.monotonic() + HEARTBEAT_S
@@ -279,8 +279,8 @@ class _BoardWatcher:
         self._board_id = board_id
         self._viewed: dict[ViewSpec, _SharedView] = {}
         self._hint = asyncio.Event()
-        # By period: the function that ends the subscription to the feed.
-        self._hearing: dict[int, Callable[[], None]] = {}
+        # By topic: the function that ends the subscription to the feed.
+        self._hearing: dict[str, Callable[[], None]] = {}
         self._task = start_apart(self._run(), f"watch board {board_id}")
 
     @property
@@ -326,13 +326,12 @@ class _BoardWatcher:
                 else:
                     viewed.task.add_done_callback(lambda _: self._hint.set())
             await asyncio.sleep(self._hub.tick_s)
-            self._hear(
-                {
-                    viewed.view.state.facts.period.id
-                    for viewed in self._viewed.values()
-                    if viewed.view is not None and not viewed.view.state.facts.period.is_final
-                }
-            )
+            topics = {
+                self._hub.reader.topic(self._board_id, viewed.view.state.facts.period.id)
+                for viewed in self._viewed.values()
+                if viewed.view is not None and not viewed.view.state.facts.period.is_final
+            }
+            self._hear({topic for topic in topics if topic is not None})
 
     async def _look_again(self, viewed: _SharedView) -> None:
         try:
@@ -346,8 +345,8 @@ class _BoardWatcher:
         except Exception:
             log.exception("live_not_read", board=self._board_id)
 
-    def _hear(self, period_ids: set[int]) -> None:
-        for period_id in period_ids - set(self._hearing):
-            self._hearing[period_id] = self._hub.subscribe_feed(period_id, lambda _message: self._hint.set())
-        for period_id in set(self._hearing) - period_ids:
-            self._hearing.pop(period_id)()
+    def _hear(self, topics: set[str]) -> None:
+        for topic in topics - set(self._hearing):
+            self._hearing[topic] = self._hub.subscribe_feed(topic, lambda _message: self._hint.set())
+        for topic in set(self._hearing) - topics:
+            self._hearing.pop(topic)()

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 
 from laurels.errors import NotFound
-from laurels.ports import Clock, Page
+from laurels.ports import Clock, Page, ranking_topic
 from laurels.service.boards.boards import Boards
 from laurels.service.live.budget import Budget
 from laurels.service.live.view import Facts, NamedEntry, State, TopSpec, ViewSpec
@@ -26,6 +26,13 @@ class Reader:
 
     async def close(self) -> None:
         await self._budget.close()
+
+    def topic(self, board_id: int, period_id: int) -> str | None:
+        """Return the topic on which the changes of a period are published; None if the board is gone."""
+        try:
+            return ranking_topic(self._boards.by_id(board_id).ranking(period_id))
+        except NotFound:
+            return None
 
     async def read(
         self, look: ViewSpec, known: Hashable | None, before: State | None

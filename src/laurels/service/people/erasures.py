@@ -88,8 +88,9 @@ class Erasures:
             users.setdefault(erasure.pod_id, []).append(erasure.user_id)
         for board in self._boards.all():
             for period in board.periods if board.pod_id in users else ():
-                # One call for all users, because it restarts a build in progress.
-                await self._index.forget(board.ranking(period.id), users[board.pod_id], floor)
+                for ranking in board.rankings(period.id):
+                    # One call for all users, because it restarts a build in progress.
+                    await self._index.forget(ranking, users[board.pod_id], floor)
         for erasure in erasures:
             await self._ledger.profiles.sweep_erasure(erasure)
         return len(erasures)

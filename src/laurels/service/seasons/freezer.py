@@ -166,7 +166,8 @@ class Freezer:
         swept = await self._ledger.periods.unswept(self._clock.now_us() - SWEEP_AFTER_US)
         for board_id, period in swept:
             try:
-                await self._index.drop(self._boards.by_id(board_id).ranking(period.id))
+                for ranking in self._boards.by_id(board_id).rankings(period.id):
+                    await self._index.drop(ranking)
             except LaurelsError as error:
                 # The next run retries; until then the rows stay too.
                 log.info("sweep_waits", period=period.name, reason=error.message)

@@ -8,7 +8,7 @@ import asyncio
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, repeat
 from typing import Any
@@ -205,10 +205,10 @@ class Batcher:
             piece = self._enqueue(events[start : start + self._max_batch], may_spool, wanted, piece, done)
         return [answer for future in futures for answer in await future]
 
-    def send(self, event: Event, done: Done) -> None:
+    def send(self, event: Event, done: Done, wanted: RanksWanted = RanksWanted.BOTH) -> None:
         """Record one event like `write`, and call `done` with its result later, from the event loop."""
         self._admit((event,))
-        self._enqueue((event,), True, RanksWanted.BOTH, None, done)
+        self._enqueue((event,), True, wanted, None, done)
 
     def _enqueue(
         self, events: Sequence[Event], may_spool: bool, wanted: RanksWanted, previous: _Piece | None, done: Done
@@ -384,7 +384,7 @@ class Batcher:
         """Rank a recorded batch and answer its senders."""
         answers: Iterator[WriteResult | LaurelsError]
         try:
-            wanted = max(piece.wanted for piece in pieces)
+            wanted = _wanted(pieces)
             with trace.active():
                 answers = (
                     repeat(recorded) if isinstance(recorded, LaurelsError) else iter(await self._rank(recorded, wanted))
@@ -421,7 +421,9 @@ class Batcher:
         while self._unanswered and self._unanswered[0].done is None:
             self._unanswered.popleft()
 
-    async def _rank(self, recording: Recording, wanted: RanksWanted) -> list[WriteResult | LaurelsError]:
+    async def _rank(
+        self, recording: Recording, wanted: RanksWanted | Mapping[int, RanksWanted]
+    ) -> list[WriteResult | LaurelsError]:
         rows = [row for record in recording.results if isinstance(record, RecordedEvent) for row in record.rows]
         rank_changes = await self._updater.apply(rows, recording.as_of, wanted=wanted)
         return [
@@ -439,6 +441,18 @@ class Batcher:
             # The recorded events, not the submitted ones: the recorder may have reloaded their boards.
             for event, record in zip(recording.events, recording.results, strict=True)
         ]
+
+
+def _wanted(pieces: Sequence[_Piece]) -> RanksWanted | Mapping[int, RanksWanted]:
+    """Return the ranks that all pieces want or, if they differ, those that are wanted of each board, by id."""
+    first = pieces[0].wanted
+    if all(piece.wanted is first for piece in pieces):
+        return first
+    wanted: dict[int, RanksWanted] = {}
+    for piece in pieces:
+        for board_id in {event.board.id for event in piece.events}:
+            wanted[board_id] = max(piece.wanted, wanted.get(board_id, RanksWanted.NONE))
+    return wanted
 
 
 def _resolve(

@@ -106,48 +106,60 @@ class Submissions:
         self._looking_up: set[asyncio.Task[None]] = set()
         self._clock = clock
 
-    async def submit(self, board: Board, submission: Submission) -> Accepted:
+    async def submit(self, board: Board, submission: Submission, wanted: RanksWanted = RanksWanted.BOTH) -> Accepted:
         future: asyncio.Future[Accepted | LaurelsError] = asyncio.get_running_loop().create_future()
-        self.send(board, submission, lambda answer: None if future.done() else future.set_result(answer))
+        self.send(board, submission, lambda answer: None if future.done() else future.set_result(answer), wanted)
         answer = await future
         if isinstance(answer, LaurelsError):
             raise answer
         return answer
 
-    def send(self, board: Board, submission: Submission, done: Callable[[Accepted | LaurelsError], None]) -> None:
+    def send(
+        self,
+        board: Board,
+        submission: Submission,
+        done: Callable[[Accepted | LaurelsError], None],
+        wanted: RanksWanted = RanksWanted.BOTH,
+    ) -> None:
         """Submit a score, and call `done` with its result later, from the event loop.
 
-        Raises the error, and records nothing, if the board does not accept the score.
+        `wanted`: which ranks the result needs. Raises the error, and records nothing, if the board does not accept the
+        score.
         """
         self._updater.require_ready()
         if self._usage.is_full(board.pod_id):
             if len(self._looking_up) >= LOOK_UPS:
                 raise TooMany("too_many_pending", "Too many scores of new users are being looked up. Try again later.")
-            task = asyncio.create_task(self._look_up(board, submission, done), name="look a user up")
+            task = asyncio.create_task(self._look_up(board, submission, done, wanted), name="look a user up")
             self._looking_up.add(task)
             task.add_done_callback(self._looking_up.discard)
             return
-        self._send(board, submission, done, None)
+        self._send(board, submission, done, wanted, None)
 
     def _send(
         self,
         board: Board,
         submission: Submission,
         done: Callable[[Accepted | LaurelsError], None],
+        wanted: RanksWanted,
         stranger: LaurelsError | None,
     ) -> None:
         now = self._clock.now_us()
         event = _check(board, submission, now, self._why_closed(board, now) or stranger)
         if submission.event_id is None and event.refused is not None:
             raise event.refused
-        self._batcher.send(event, lambda results: done(_answer(event, results[0])))
+        self._batcher.send(event, lambda results: done(_answer(event, results[0], wanted)), wanted)
 
     async def _look_up(
-        self, board: Board, submission: Submission, done: Callable[[Accepted | LaurelsError], None]
+        self,
+        board: Board,
+        submission: Submission,
+        done: Callable[[Accepted | LaurelsError], None],
+        wanted: RanksWanted,
     ) -> None:
         try:
             strangers = await self._usage.strangers(board, [submission.user_id])
-            self._send(board, submission, done, strangers.get(submission.user_id))
+            self._send(board, submission, done, wanted, strangers.get(submission.user_id))
         except LaurelsError as error:
             done(error)
         except Exception:
@@ -207,7 +219,7 @@ class Submissions:
                 answers.append(None)
         written = iter(await self._batcher.write(events, may_spool=may_spool, wanted=wanted) if events else ())
         checked = iter(events)
-        given = [_answer(next(checked), next(written)) if each is None else each for each in answers]
+        given = [_answer(next(checked), next(written), wanted) if each is None else each for each in answers]
         if closed is not None and all(
             answer is closed or each is not None for answer, each in zip(given, answers, strict=True)
         ):
@@ -254,7 +266,7 @@ def _check(board: Board, submission: Submission, now: int, closed: LaurelsError 
     )
 
 
-def _answer(event: Event, written: WriteResult | LaurelsError) -> Accepted | LaurelsError:
+def _answer(event: Event, written: WriteResult | LaurelsError, wanted: RanksWanted) -> Accepted | LaurelsError:
     if isinstance(written, LaurelsError):
         return written
     if written.record.outcome is RecordOutcome.CONFLICT:
@@ -278,18 +290,20 @@ def _answer(event: Event, written: WriteResult | LaurelsError) -> Accepted | Lau
         return Conflict(
             "user_erased", "This user was erased. Scores from before the erasure are not accepted.", field="userId"
         )
-    changes, rank_changes = written.record.changes, written.rank_changes
+    changes = written.record.changes
+    # Other writes of the batch may have asked for ranks.
+    rank_changes = None if wanted is RanksWanted.NONE else written.rank_changes
     periods = board.periods_at(event.at)
     if len(changes) == len(periods) == len(board.windows) == 1:
         # As below: most boards have one window.
-        counted: tuple[PeriodResult, ...] = (_counted(board, periods[0], changes[0], rank_changes.get(periods[0].id)),)
+        counted: tuple[PeriodResult, ...] = (_counted(board, periods[0], changes[0], rank_changes),)
         late: tuple[str, ...] = ()
     else:
         taken = {period.window: period for period in periods}
         by_period = {change.row.period_id: change for change in changes}
         counted = tuple(
             [
-                _counted(board, period, by_period[period.id], rank_changes.get(period.id))
+                _counted(board, period, by_period[period.id], rank_changes)
                 for window in board.windows
                 if (period := taken.get(window.name)) is not None and period.id in by_period
             ]
@@ -303,10 +317,19 @@ def _answer(event: Event, written: WriteResult | LaurelsError) -> Accepted | Lau
     return Accepted(outcome, event.event_id, event.user_id, counted, late, state, event.received_at)
 
 
-def _counted(board: Board, period: Period, change: RowChange, rank_change: RankChange | None) -> PeriodResult:
+def _counted(
+    board: Board, period: Period, change: RowChange, rank_changes: Mapping[int, RankChange] | None
+) -> PeriodResult:
+    """Return a user's result in a period. `rank_changes` None: the write did not ask for ranks."""
     standing = change.row.standing
     before = change.before.standing if change.before else None
-    state = RankState.HIDDEN if change.row.hidden is not Hidden.NO else _rank_state(standing, rank_change)
+    rank_change = None if rank_changes is None else rank_changes.get(period.id)
+    if change.row.hidden is not Hidden.NO:
+        state = RankState.HIDDEN
+    elif rank_changes is None and standing is not None:
+        state = RankState.NOT_REQUESTED
+    else:
+        state = _rank_state(standing, rank_change)
     if state is RankState.CATCHING_UP and board.flush_ms is not None:
         state = RankState.BUFFERED
     return PeriodResult(

@@ -1,5 +1,7 @@
 -- Functions that all scripts share. This file is prepended to each of them.
 --
+-- The keys are those of one part of a period's rankings. Most rankings have one part.
+--
 -- The rankings of a period are these structures, which always agree, as in sorted_ranking.py: a sorted set of all users
 -- ("the world"), whose members are 8 bytes of time that sort, then the user id; the same for each segment; and a hash
 -- that maps every user to a held value. Scores are stored with the sign that makes the better one the smaller one, so
@@ -354,6 +356,43 @@ local function ranks_of(g, rows, style, capacity)
         end
     end
     return ranks
+end
+
+-- Returns the score and the time of the users of some rows, false for those who are not ranked.
+local function entries_of(g, rows)
+    local found = {}
+    for i, row in ipairs(rows) do
+        local tag, _, prefix = held_of(g, row[1])
+        found[i] = tag == '=' and {redis.call('ZSCORE', g.z, prefix .. row[1]), prefix} or false
+    end
+    return found
+end
+
+-- Compares by bytes, as sorted sets do; Lua's own comparison follows the locale.
+local function comes_before(one, other)
+    for i = 1, math.min(#one, #other) do
+        local a, b = string.byte(one, i), string.byte(other, i)
+        if a ~= b then
+            return a < b
+        end
+    end
+    return #one < #other
+end
+
+-- Returns how many members come before a key, which need not be in the set, and how many have a better score.
+-- O(log n · log ties).
+local function offset_of(z, score, member)
+    local better = redis.call('ZCOUNT', z, '-inf', '(' .. score)
+    local low, high = better, redis.call('ZCOUNT', z, '-inf', score)
+    while low < high do
+        local middle = math.floor((low + high) / 2)
+        if comes_before(redis.call('ZRANGE', z, middle, middle)[1], member) then
+            low = middle + 1
+        else
+            high = middle
+        end
+    end
+    return low, better
 end
 
 -- Parses a capacity; '' means no limit.

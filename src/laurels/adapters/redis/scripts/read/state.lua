@@ -1,7 +1,8 @@
 -- Returns the state of the ranking: 'cold', or 'ok' or 'stale' with position, epoch, 1 if it must be rebuilt, and its
--- generation.
+-- generation. The last element is how many users a build in progress has loaded, or false.
+local loaded = redis.call('HEXISTS', META, 'b:id') == 1 and redis.call('HLEN', PREFIX .. 'b:h')
 if not open(live) then
-    return reply('cold')
+    return reply('cold', loaded)
 end
 local epoch = epoch_now()
 if not epoch then
@@ -9,4 +10,4 @@ if not epoch then
 end
 local fields = redis.call('HMGET', META, 'epoch', 'pos', 'want_dense')
 return reply(fields[1] == epoch and 'ok' or 'stale', fields[2], epoch,
-             fields[3] == '1' and not live.dense, live.id)
+             fields[3] == '1' and not live.dense, live.id, loaded)

@@ -1,6 +1,7 @@
 -- ARGV: rows, their times, style, channel, publish command, capacity, the history that the rows come from, the floor
--- that was known when they were read, the ranks that are wanted (0 none, 1 after, 2 both). Returns the ranks before and after each row; 'refused' if some rows must be read
--- again, and 'stale' if the ranks are unknown.
+-- that was known when they were read, what is wanted: 0 nothing, 1 the ranks after, 2 those before and after, 3 the
+-- scores and times before and after, from which the caller counts the ranks over several parts. Returns these before and
+-- after each row; 'refused' if some rows must be read again, and 'stale' if the ranks are unknown.
 local rows, style, capacity = unpack_rows(ARGV[1], ARGV[2]), ARGV[3], capacity_of(ARGV[6])
 local history, floor = ARGV[7], tonumber(ARGV[8])
 if open(building) then
@@ -36,10 +37,14 @@ local ranked, wanted = problem == nil, tonumber(ARGV[9])
 local before, after = {}, {}
 if ranked and wanted == 2 then
     before = ranks_of(live, rows, style, capacity)
+elseif ranked and wanted == 3 then
+    before = entries_of(live, rows)
 end
 local refused = take(live, rows, floor)
 save(live)
-if ranked and wanted > 0 then
+if ranked and wanted == 3 then
+    after = entries_of(live, rows)
+elseif ranked and wanted > 0 then
     after = ranks_of(live, rows, style, capacity)
 end
 if live.changed then

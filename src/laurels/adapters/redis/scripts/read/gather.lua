@@ -1,0 +1,31 @@
+-- Reads a part of a ranking at one moment, around keys that need not be in it. A key is a score and a member.
+-- ARGV: a list of {score, user, above, count}, the 8 bytes of time of each, and a list of bounds for ZCOUNT, or '' if no
+-- ends are wanted. Returns how many users are ranked, the first and the last score ('' if they are not wanted), how many
+-- come before each bound, and for each key: how many come before it, how many have a better score, the offset of the
+-- first row, and the rows: up to `above` before the key, and `count` from the key on.
+local problem = unreadable()
+if problem then
+    return reply(problem)
+end
+local z = view.z
+local total, first, last, before = redis.call('ZCARD', z), '', '', {}
+if ARGV[3] ~= '' then
+    if total > 0 then
+        first = redis.call('ZRANGE', z, 0, 0, 'WITHSCORES')[2]
+        last = redis.call('ZRANGE', z, -1, -1, 'WITHSCORES')[2]
+    end
+    for i, bound in ipairs(cmsgpack.unpack(ARGV[3])) do
+        before[i] = redis.call('ZCOUNT', z, '-inf', bound)
+    end
+end
+local pages = {}
+for i, key in ipairs(cmsgpack.unpack(ARGV[1])) do
+    local offset, better = offset_of(z, key[1], string.sub(ARGV[2], 8 * i - 7, 8 * i) .. key[2])
+    local start, stop = math.max(0, offset - key[3]), math.min(total, offset + key[4])
+    local rows = {}
+    if start < stop then
+        rows = redis.call('ZRANGE', z, start, stop - 1, 'WITHSCORES')
+    end
+    pages[i] = {offset, better, start, rows}
+end
+return reply('ok', total, first, last, before, pages)
