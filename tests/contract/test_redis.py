@@ -325,7 +325,7 @@ async def move_a_slot(cluster: RedisClusterServers) -> None:
 
     reading = asyncio.create_task(read())
     await until_so(lambda: reads >= 10, "some reads before")
-    await asyncio.to_thread(migrate, cluster, source, target, slot)
+    await asyncio.to_thread(cluster.move_slot, source, target, slot)
     # Another server holds the ranking now, so it is stale until it is confirmed.
     await until_taken(lambda: is_stale(index))
     ((state,),) = await index.states([RANKING])
@@ -434,17 +434,6 @@ def test_build_of_a_dead_builder_is_discarded() -> None:
         await index.close()
 
     asyncio.run(run())
-
-
-def migrate(cluster: RedisClusterServers, source: RedisServer, target: RedisServer, slot: int) -> None:
-    source_id, target_id = source.call("CLUSTER", "MYID"), target.call("CLUSTER", "MYID")
-    target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
-    source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
-    while keys := source.call("CLUSTER", "GETKEYSINSLOT", slot, 1):
-        source.call("MIGRATE", HOST, target.port, "", 0, 5000, "KEYS", *keys)
-        time.sleep(0.05)
-    for node in cluster.masters():
-        node.call("CLUSTER", "SETSLOT", slot, "NODE", target_id)
 
 
 @pytest.mark.parametrize("kind", ["redis", "cluster"])

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 
+import httpx
 import pytest
 import redis
 
@@ -43,12 +44,13 @@ class Chaos:
             self.restart_postgres,
             self.flush_redis,
             self.cut_the_feed,
+            self.reshard_a_board,
         ]
         if isinstance(redis, RedisServer):
             faults += [self.kill_redis, self.freeze_redis, self.restore_redis]
         else:
             faults += [self.kill_a_master, self.kill_a_master, self.freeze_a_master, self.fail_over]
-            faults += [self.restore_a_master]
+            faults += [self.restore_a_master, self.move_a_slot]
         self._faults = faults
 
     def strike(self) -> str:
@@ -123,6 +125,24 @@ class Chaos:
         redis = self._deployment.redis
         for node in [redis] if isinstance(redis, RedisServer) else redis.nodes:
             node.call("CLIENT", "KILL", "TYPE", "pubsub")
+
+    def reshard_a_board(self) -> None:
+        """Change the number of shards of a board, unless it is being changed."""
+        shards = self._rng.choice([1, 2, 4, 7])
+        with contextlib.suppress(httpx.TransportError), self._a_server().client() as client:
+            changed = client.patch("/api/v1/leaderboards/split", json={"shards": shards})
+            assert changed.status_code in {200, 409, 503}, changed.text
+            print(f"{shards} shards: {changed.status_code}", flush=True)
+        self._pause(8)
+
+    def move_a_slot(self) -> None:
+        """Move a slot that has keys to another master."""
+        cluster = self._cluster()
+        source, target = self._rng.sample(cluster.masters(), 2)
+        key = source.call("RANDOMKEY")
+        if key is not None:
+            cluster.move_slot(source, target, int(source.call("CLUSTER", "KEYSLOT", key)))
+        cluster.wait_ready()
 
     def kill_a_master(self) -> None:
         cluster = self._cluster()

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -321,6 +322,17 @@ class RedisClusterServers:
 
     def masters(self) -> list[RedisServer]:
         return [node for node in self.nodes if self._info(node, "REPLICATION").get("role") == "master"]
+
+    def move_slot(self, source: RedisServer, target: RedisServer, slot: int) -> None:
+        """Move a slot to another master, slowly, as `redis-cli --cluster reshard` does."""
+        source_id, target_id = source.call("CLUSTER", "MYID"), target.call("CLUSTER", "MYID")
+        target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+        source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+        while keys := source.call("CLUSTER", "GETKEYSINSLOT", slot, 1):
+            source.call("MIGRATE", HOST, target.port, "", 0, 5000, "KEYS", *keys)
+            time.sleep(0.05)
+        for node in self.masters():
+            node.call("CLUSTER", "SETSLOT", slot, "NODE", target_id)
 
     def _following(self) -> int:
         infos = [self._info(node, "REPLICATION") for node in self.nodes]

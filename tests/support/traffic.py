@@ -53,6 +53,7 @@ class TrafficBoard:
     ties: str = "earliest"
     capacity: int | None = None
     segmented: bool = False
+    shards: int = 1
     # The moderator hides users and voids events here, so a score can go up or down.
     judged: bool = False
     # The events sent so far, and those acknowledged with a rank.
@@ -67,7 +68,8 @@ class TrafficBoard:
         # Readers look at `all`; meanwhile a second window resets every minute.
         windows = ["all", {"window": "minute", "cron": "* * * * *"}]
         seasons = {"windows": windows, "graceSeconds": 2}
-        return {"podId": "default", "name": self.uuid, "capacity": self.capacity} | fields | seasons
+        size = {"capacity": self.capacity, "shards": self.shards}
+        return {"podId": "default", "name": self.uuid} | size | fields | seasons
 
 
 def make_boards() -> list[TrafficBoard]:
@@ -78,6 +80,7 @@ def make_boards() -> list[TrafficBoard]:
         TrafficBoard("newest", "latest", ties="latest"),
         TrafficBoard("few", "increment", capacity=5),
         TrafficBoard("regions", "increment", segmented=True),
+        TrafficBoard("split", "increment", ties="shared", segmented=True, shards=4),
         TrafficBoard("judged", "increment", segmented=True, judged=True),
     ]
 
@@ -213,8 +216,10 @@ class Writer(_Client):
 
     def _send_until_answered(self, board: TrafficBoard, events: list[dict[str, Any]]) -> None:
         body = {"scores": [{name: value for name, value in event.items() if name != "_at"} for event in events]}
+        # Split boards return ranks only if they are asked for.
+        params = {"rank": "true"} if board.shards > 1 and self.rng.random() < 0.5 else {}
         while True:
-            response = self.call("POST", f"/api/v1/leaderboards/{board.uuid}/scores", json=body)
+            response = self.call("POST", f"/api/v1/leaderboards/{board.uuid}/scores", json=body, params=params)
             if response is not None and response.status_code in {200, 202}:
                 results = response.json()["results"]
                 if all(result["status"] != "refused" for result in results):
