@@ -75,17 +75,22 @@ def hide_password(url: str) -> str:
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", hidden)
 
 
-def read_admin_key(settings: Settings) -> str:
-    """Return the admin key: the setting, or the one in the data folder, which is created if it is missing."""
+def read_admin_key(settings: Settings, host: str | None = None) -> str:
+    """Return the admin key: the setting, or the one in the data folder, which is created if it is missing.
+
+    `host`: the address that the server really listens on, if it inherited the socket. Behind a proxy, everybody may
+    reach it.
+    """
+    host = host or settings.server.host
+    if settings.limits.trusted_proxies:
+        host = f"{host} behind {settings.limits.trusted_proxies}"
     if settings.server.admin_key:
-        return _check_admin_key(settings.server.admin_key, "LAURELS_ADMIN_KEY", settings.server.host)
+        return _check_admin_key(settings.server.admin_key, "LAURELS_ADMIN_KEY", host)
     path = settings.server.admin_key_path
     if not path.exists():
         make_data_dir(path.parent)
         _write_secret(path)
-    return _check_admin_key(
-        path.read_text("utf-8").strip(), f"{path} (delete it to get a new one)", settings.server.host
-    )
+    return _check_admin_key(path.read_text("utf-8").strip(), f"{path} (delete it to get a new one)", host)
 
 
 def make_data_dir(folder: Path) -> None:

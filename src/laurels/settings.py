@@ -35,8 +35,9 @@ class ServerSettings:
     parent: int | None = _setting(None, "Process id of the parent. The server stops when that process ends.")
     max_connections: int = _setting(50_000, "Maximum number of open connections per server process.", 1, 1_000_000)
     max_connections_per_address: int = _setting(
-        25_000,
-        "Maximum number of open connections per client address and process. Clients behind a proxy have its address.",
+        10_000,
+        "Maximum number of open connections per client address (of IPv6: per 64 bits) and process, except for "
+        "trusted proxies.",
         1,
         1_000_000,
     )

@@ -42,7 +42,7 @@ async def _serve(settings: Settings) -> None:
     fd = settings.server.fd
     listening = listen(settings.server.host, settings.server.port) if fd is None else inherit(fd)
     address = address_of(listening)
-    admin_key = read_admin_key(settings)
+    admin_key = read_admin_key(settings, _host_of(listening))
     with ExitStack() as stack:
         advance = stack.enter_context(show_progress("Loading ranks"))
 
@@ -63,7 +63,9 @@ async def _ingest(settings: Settings) -> None:
         if fd is None:
             _welcome_ingest(settings, address)
 
-    server = Server(settings, read_admin_key(settings), lambda _done, _total: None, ready, probes_only=True)
+    server = Server(
+        settings, read_admin_key(settings, _host_of(listening)), lambda _done, _total: None, ready, probes_only=True
+    )
     await _serve_until_stopped(server, settings, listening)
 
 
@@ -95,6 +97,12 @@ def _run_workers(command: str, settings: Settings, port: int, welcome: Callable[
     code = asyncio.run(Workers(command, settings, listening, address, lambda: welcome(settings, address)).run())
     typer.echo("Laurels has stopped.", err=True)
     return code
+
+
+def _host_of(listening: socket.socket) -> str | None:
+    """Return the address of a socket that the server inherited or opened; None for a local one."""
+    name = listening.getsockname()
+    return str(name[0]) if isinstance(name, tuple) else None
 
 
 async def _stop_when_orphaned(server: Server, parent: int) -> None:

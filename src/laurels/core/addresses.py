@@ -9,6 +9,12 @@ from functools import lru_cache
 
 
 @lru_cache(maxsize=10_000)
+def network_of(address: str) -> str:
+    """Return what counts as one address, also on this machine; a local socket has none."""
+    return limited_address(address) or address
+
+
+@lru_cache(maxsize=10_000)
 def limited_address(address: str) -> str | None:
     """Return what limits count as one address; None if it has no limits."""
     try:

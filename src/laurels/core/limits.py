@@ -71,8 +71,10 @@ ID_PATTERN = f"^[^\\u0000-\\u001f\\u007f-\\u009f]+{END}"
 # Emoji and some scripts join characters with U+200C and U+200D: one of these is allowed between two
 # characters that are not ASCII.
 _INVISIBLE = (
-    "\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180e\\u200b-\\u200f\\u2028-\\u202e"
+    "\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u2028-\\u202e"
     "\\u2060-\\u206f\\u2800\\u3164\\ufeff\\uffa0\\ufff9-\\ufffb"
+    # Tags and variation selectors beyond the first 65,536 characters, which have no escape in JSON Schema.
+    "\U000e0000-\U000e0fff"
 )
 _JOINABLE = "[^\\u0000-\\u007f\\u200c\\u200d]"
 DISPLAY_NAME_PATTERN = f"^(?:[^{_INVISIBLE}]|(?<={_JOINABLE})[\\u200c\\u200d](?={_JOINABLE}))+{END}"

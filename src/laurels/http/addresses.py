@@ -31,7 +31,7 @@ class Addresses:
             return peer
         sent = b",".join(value for name, value in headers if name == b"x-forwarded-for")
         for part in reversed(sent.decode("latin-1").split(",")):
-            address = part.strip()
+            address = _without_port(part.strip())
             if not _is_address(address):
                 break
             peer = address
@@ -45,6 +45,14 @@ class Addresses:
         except ValueError:
             return False
         return any(parsed in network for network in self._networks)
+
+
+def _without_port(text: str) -> str:
+    """Return an address without the port that some proxies add: 192.0.2.1:4711, [2001:db8::1]:4711."""
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    host, colon, port = text.partition(":")
+    return host if colon and port.isdigit() and "." in host else text
 
 
 @lru_cache(maxsize=10_000)

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from laurels import tracing
 from laurels.errors import LaurelsError, NotFound, WrongMethod
 from laurels.http.addresses import Addresses, read_networks
-from laurels.http.call import Endpoint, client_address
+from laurels.http.call import Endpoint, RecentChecks, client_address
 from laurels.http.connections import Connections
 from laurels.http.cross_origin import is_preflight, origin_of, preflight, with_headers
 from laurels.http.hot_lane import HotLane
@@ -39,10 +39,11 @@ class Application:
     ) -> None:
         self.laurels = laurels
         # Used by the protocol (http/protocol.py).
-        self.connections = Connections(settings)
         self.addresses = Addresses(read_networks(limits.trusted_proxies))
+        self.connections = Connections(settings, self.addresses.is_proxy)
         self.sight = Sight(settings.access_log)
         self.pages = PageCache()
+        self.recent = RecentChecks()
         self._page_gate = laurels.traffic.gate(ANONYMOUS, None, None)
         self._tree = RouteTree()
         self._routes: dict[Answerer, str] = {}
@@ -76,6 +77,7 @@ class Application:
             send = with_headers(self.laurels, scope, origin, send)
         try:
             if origin is not None and asks:
+                self._admit_page(scope)
                 response = self._preflight(scope, origin)
             else:
                 answerer = scope["route"] = self._find(scope, scope["method"])
@@ -90,7 +92,7 @@ class Application:
         await response(scope, receive, send)
 
     def _admit_page(self, scope: Scope) -> None:
-        """Count the call of a page or a file, which every caller may read."""
+        """Count the call of a page or a file, which every caller may read, or of a path that does not exist."""
         refused = self._page_gate.refuse(client_address(scope))
         if refused is not None:
             raise refused
@@ -150,6 +152,13 @@ class Application:
         return preflight(self.laurels, origin, pod_id, answerers)
 
     def _find(self, scope: Scope, method: str) -> Answerer:
+        try:
+            return self._find_answerer(scope, method)
+        except LaurelsError:
+            self._admit_page(scope)
+            raise
+
+    def _find_answerer(self, scope: Scope, method: str) -> Answerer:
         answerers = self._find_path(scope)
         answerer = answerers.get("GET" if method == "HEAD" else method)
         if answerer is None:

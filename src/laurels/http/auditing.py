@@ -1,6 +1,7 @@
 """Stores administrative calls in the audit log: the routes with `audited` in the route table."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,11 +18,16 @@ INTERNAL = 500
 NAME_CHARS = 256
 
 
-def audited(handler: Handler, status: int) -> Handler:
-    """Return a handler that also stores its calls. `status`: that of a plain answer."""
+def audited(handler: Handler, status: int, which: bool | Callable[[Call[Any, Any]], bool]) -> Handler:
+    """Return a handler that also stores its calls.
+
+    `status`: that of a plain answer. `which`: tells which calls are stored; True: all.
+    """
 
     @functools.wraps(handler)
     async def run(call: Call[Any, Any]) -> Any:
+        if callable(which) and not which(call):
+            return await handler(call)
         audit_log = call.laurels.audit_log
         entry = await audit_log.begin(_entry(call))
         try:

@@ -42,6 +42,7 @@ from laurels.http.live import KEY_PROTOCOL, Interrupted, Live
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import PRIVATE, problem_response
 from laurels.http.protocol import BODY_DUE, BODY_TIMEOUT_S, Headers, Link
+from laurels.http.recent import Recent
 from laurels.http.routing import decode_part
 from laurels.http.sight import Sight
 from laurels.ports import Scope
@@ -62,6 +63,9 @@ Guard = Callable[["Call[Any, Any]"], None]
 DEGRADED = {"Laurels-Degraded": "read-from-ledger"}
 # Errors that a key or a board which another server has just created can cause.
 MAY_BE_NEW = {"key_unknown", "key_required", "board_not_found"}
+# How often metrics and the readiness are made anew for callers from other machines.
+METRICS_EVERY_S = 1.0
+READINESS_EVERY_S = 0.5
 # Longer numbers are no lengths of bodies.
 LENGTH_DIGITS = 12
 CIRCLE = f"{SegmentKind.CIRCLE}:"
@@ -151,6 +155,13 @@ class Call(Generic[Q, B]):
         return client_address(self._scope)
 
     @property
+    def recent(self) -> "RecentChecks":
+        """Return the last results of the checks that need no key."""
+        assert self._scope is not None, "these calls are not in the hot lane"
+        recent: RecentChecks = self._scope["app"].recent
+        return recent
+
+    @property
     def sight(self) -> Sight:
         assert self._scope is not None, "the hot lane has its own"
         sight: Sight = self._scope["app"].sight
@@ -231,6 +242,14 @@ class Call(Generic[Q, B]):
         if not self.path("UUID"):
             raise NotFound("no_such_address", "The path names no board. All endpoints are listed at /docs.")
         return self.path("UUID")
+
+
+class RecentChecks:
+    """The last metrics and the last state of the dependencies, because everybody may ask for them."""
+
+    def __init__(self) -> None:
+        self.metrics: Recent[bytes] = Recent(METRICS_EVERY_S)
+        self.readiness: Recent[Any] = Recent(READINESS_EVERY_S)
 
 
 def _call_of(connection: HTTPConnection) -> Call[Any, Any]:
@@ -326,8 +345,8 @@ class Traits(NamedTuple):
     sheds: bool = True
     # Returns about how many rows a call reads; calls with many take turns (http/heavy_reads.py).
     rows: "Callable[[Call[Any, Any]], int] | None" = None
-    # The call is stored in the audit log.
-    audited: bool = False
+    # The call is stored in the audit log; or some of these calls are.
+    audited: "bool | Callable[[Call[Any, Any]], bool]" = False
     # The call is about the data of the user in its path.
     personal: bool = False
     # The response is a WebSocket.
@@ -403,6 +422,8 @@ class Endpoint:
             raise
         if self.traits.scope is not None:
             self._admit(call, call.caller, call.pod_id)
+        else:
+            self._admit(call, ANONYMOUS, None)
 
     def gate(self, call: Call[Any, Any]) -> Gate:
         """Return the gate of calls like this one."""
@@ -497,12 +518,20 @@ class Endpoint:
             status, body = self.encode(answer)
             headers = answer.headers if isinstance(answer, Answered) else None
             response = Response(body, status, headers, "application/json")
-        if self.traits.hot is None or call.caller.player is not None:
-            # The calls in the hot lane show what everybody sees except to players, and every byte counts there.
+        if self.is_private(call):
             response.headers.update(PRIVATE)
         if call.degraded:
             response.headers.update(DEGRADED)
         return response
+
+    def is_private(self, call: Call[Any, Any]) -> bool:
+        """Return True if no cache may keep the answer.
+
+        The calls in the hot lane show what everybody sees, unless the board is private or they show it to one player.
+        """
+        if self.traits.hot is None or call.caller.player is not None:
+            return True
+        return self.body_type is None and (not call.board.public or call.query.viewer is not None)
 
     def _query(self, query_string: bytes) -> Any:
         if not query_string:

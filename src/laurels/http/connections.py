@@ -5,9 +5,11 @@ rate.
 """
 
 from collections import Counter
+from collections.abc import Callable
 
 import structlog
 
+from laurels.core.addresses import network_of
 from laurels.logs import LogLimit
 from laurels.metrics import CLOSED_CONNECTIONS, CONNECTIONS
 from laurels.settings import ServerSettings
@@ -18,7 +20,9 @@ LOG_EVERY_S = 10.0
 
 
 class Connections:
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, is_proxy: Callable[[str], bool] = lambda _address: False) -> None:
+        """`is_proxy`: whether an address is that of a trusted proxy, which has the connections of many clients."""
+        self._is_proxy = is_proxy
         self._most = settings.max_connections
         self._most_per_address = settings.max_connections_per_address
         self._by_address: Counter[str] = Counter()
@@ -33,20 +37,22 @@ class Connections:
         if self._open >= self._most:
             self.note_closed("too_many", address)
             return False
-        if address and self._by_address[address] >= self._most_per_address:
+        network = network_of(address)
+        if address and self._by_address[network] >= self._most_per_address and not self._is_proxy(address):
             self.note_closed("too_many_of_address", address)
             return False
         self._open += 1
-        self._by_address[address] += 1
+        self._by_address[network] += 1
         CONNECTIONS.set(self._open)
         return True
 
     def leave(self, address: str) -> None:
         """Count the end of a connection that was admitted."""
+        network = network_of(address)
         self._open -= 1
-        self._by_address[address] -= 1
-        if not self._by_address[address]:
-            del self._by_address[address]
+        self._by_address[network] -= 1
+        if not self._by_address[network]:
+            del self._by_address[network]
         CONNECTIONS.set(self._open)
 
     def note_closed(self, reason: str, address: str) -> None:

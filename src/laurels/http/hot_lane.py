@@ -23,7 +23,7 @@ from laurels.core.instants import SECOND_US
 from laurels.errors import LaurelsError, Unavailable
 from laurels.http.call import Call, Endpoint, Finish, HotPlan
 from laurels.http.page_cache import PageCache
-from laurels.http.problems import internal_error, problem_response
+from laurels.http.problems import PRIVATE, internal_error, problem_response
 from laurels.http.protocol import Headers
 from laurels.http.routing import Answerer, RouteTree, decode_part
 from laurels.http.sight import Sight, class_of
@@ -53,6 +53,8 @@ HEAD_BYTES = 2048
 _URL = re.compile(rb"(/api/v1/leaderboards/[^/?#]+)/users/([^/?#]*)(?:/([^/]*))?")
 _LINE = re.compile(rb"([A-Z]+ /api/v1/leaderboards/[^/ ?#]+)/users/([0-9A-Za-z_.-]{1,256})(?=[/ ])(.*)")
 
+_PRIVATE_LINES = b"".join(b"%b: %b\r\n" % (name.lower().encode(), value.encode()) for name, value in PRIVATE.items())
+
 # Called once with the status, the body and the headers of a response. No headers: the body is JSON.
 Respond = Callable[[int, bytes, Headers | None], None]
 
@@ -66,6 +68,7 @@ class Plan:
         "body_bytes",
         "call",
         "endpoint",
+        "extra_lines",
         "gate",
         "key_changes",
         "meter",
@@ -91,6 +94,8 @@ class Plan:
         self.body_bytes = 0 if endpoint.body_type is None else endpoint.traits.body_bytes
         self.answer_now, self.start = hot.answer_now, hot.start
         self.gate = endpoint.gate(call)
+        # More lines for the head of a response that is JSON.
+        self.extra_lines = _PRIVATE_LINES if endpoint.is_private(call) else b""
 
 
 class HotCall:

@@ -416,13 +416,15 @@ class _HotCycle:
             return
         if headers is None and status == 200 and self.keep_alive:
             protocol.transport.write(
-                b"%bcontent-length: %d\r\ncontent-type: application/json\r\n\r\n%b"
-                % (protocol.preamble(), len(body), body)
+                b"%bcontent-length: %d\r\ncontent-type: application/json\r\n%b\r\n%b"
+                % (protocol.preamble(), len(body), self._hot.plan.extra_lines, body)
             )
         else:
+            extra = b""
             if headers is None:
                 headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
-            head = STATUS_LINE[status] + _lines(protocol.server_state.default_headers) + _lines(headers)
+                extra = self._hot.plan.extra_lines
+            head = STATUS_LINE[status] + _lines(protocol.server_state.default_headers) + _lines(headers) + extra
             close = b"" if self.keep_alive else b"connection: close\r\n"
             protocol.transport.write(b"%b%b\r\n%b" % (head, close, body))
             if not self.keep_alive:

@@ -75,8 +75,8 @@ def route(
     traits.setdefault("sheds", guard is not guards.admin)
     if traits.get("rows") is not None:
         handler = in_turn(handler, traits["rows"])
-    if traits.get("audited"):
-        handler = audited(handler, traits.get("status", 200))
+    if which := traits.get("audited"):
+        handler = audited(handler, traits.get("status", 200), which)
     return Route(tag, method, path, Endpoint(handler, guard, Traits(**traits)))
 
 
@@ -357,7 +357,7 @@ ROUTES = [
         status=201,
         idempotency_key=True,
     ),
-    route("Pods and keys", "GET", POD + "/keys", guards.admin, access.get_keys),
+    route("Pods and keys", "GET", POD + "/keys", guards.admin, access.get_keys, audited=access.reads_digests),
     route("Pods and keys", "DELETE", POD + "/keys/{keyId}", guards.admin, access.delete_key, audited=True),
     route(
         "Pods and keys",

@@ -15,6 +15,7 @@ import structlog
 
 from laurels import tracing
 from laurels.errors import Invalid, Stale, Unavailable
+from laurels.logs import LogLimit
 from laurels.retry import Backoff, CircuitBreaker
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ FILL_TIMEOUT_S = 6 * 3600.0
 DATABASE = {"db.system.name": "postgresql"}
 PATIENCE_S = 2.0
 TRY_EVERY_S = 0.25
+LOG_EVERY_S = 10.0
 # End a transaction whose client is gone. Set per transaction, because a pooler does not allow settings per connection.
 LIMITS = (
     f"SET LOCAL idle_in_transaction_session_timeout = '15s'; SET LOCAL statement_timeout = '{int(SCAN_TIMEOUT_S)}s'"
@@ -75,6 +77,7 @@ class PostgresPool:
         self.is_pooled = False
         self._commits_lazily = False
         self._breaker = CircuitBreaker(TRY_EVERY_S)
+        self._refused_log, self._slow_log = LogLimit(LOG_EVERY_S), LogLimit(LOG_EVERY_S)
         # The history that this process knows: see history.py.
         self.history = ""
 
@@ -219,7 +222,7 @@ class PostgresPool:
                 failure = error
                 lost = True
             except asyncpg.PostgresError as error:
-                raise _refused(error) from error
+                raise self._refused(error) from error
             else:
                 return result
             # A call that used its whole timeout has no time left for a retry.
@@ -227,14 +230,23 @@ class PostgresPool:
             if not again or time.monotonic() > end:
                 if sent and timeout_s > CALL_TIMEOUT_S and isinstance(failure, SLOW):
                     # One call that is too long does not mean that the ledger is lost for others.
-                    log.warning("ledger_slow", reason=_words(failure), timeout_s=timeout_s)
-                    raise _unavailable(
-                        f"PostgreSQL took longer than {timeout_s:g} s.", outcome_unknown=sent
-                    ) from failure
+                    raise self._slow(failure, timeout_s) from failure
                 if lost:
                     await self._lost(failure)
                 raise _unavailable(outcome_unknown=lost and ever_sent) from failure
             await asyncio.sleep(backoff.next_s())
+
+    def _slow(self, failure: BaseException, timeout_s: float) -> Unavailable:
+        if count := self._slow_log.count():
+            log.warning("ledger_slow", reason=_words(failure), timeout_s=timeout_s, count=count)
+        return _unavailable(f"PostgreSQL took longer than {timeout_s:g} s.", outcome_unknown=True)
+
+    def _refused(self, error: asyncpg.PostgresError) -> Unavailable:
+        if error.sqlstate == "LRL03":
+            return Stale("changed_meanwhile", "The ledger was failed over or restored. Try again.")
+        if count := self._refused_log.count(error.sqlstate or ""):
+            log.error("ledger_refused", exc_info=error, count=count)
+        return Unavailable("ledger_unavailable", "PostgreSQL refused the statement. The log has the details.")
 
     async def _acquire(self) -> Connection:
         if self._pool is None:
@@ -332,13 +344,6 @@ def _unavailable(told: str = "PostgreSQL can't be reached.", *, outcome_unknown:
     error = Unavailable("ledger_unavailable", told)
     error.outcome_unknown = outcome_unknown
     return error
-
-
-def _refused(error: asyncpg.PostgresError) -> Unavailable:
-    if error.sqlstate == "LRL03":
-        return Stale("changed_meanwhile", "The ledger was failed over or restored. Try again.")
-    log.error("ledger_refused", exc_info=error)
-    return Unavailable("ledger_unavailable", "PostgreSQL refused the statement. The log has the details.")
 
 
 def _hex(history: str) -> str:

@@ -55,6 +55,8 @@ PIPELINE_COMMANDS = 500
 TRY_EVERY_S = 0.25
 REFRESH_EVERY_S = 0.5
 LOG_EVERY_S = 10.0
+# Reasons that begin with the same words are the same for the log.
+REASON_CHARS = 40
 WITHOUT_RANKING = {"claim", "drop", "spend"}
 
 # All errors of the driver, and those that mean that a server is gone or no longer owns the key.
@@ -145,6 +147,7 @@ class RedisConnection:
         self._refreshed_at = 0.0
         # In a cluster, each ranking is lost and found separately.
         self._lost_log, self._found_log = LogLimit(LOG_EVERY_S), LogLimit(LOG_EVERY_S)
+        self._refused_log = LogLimit(LOG_EVERY_S)
         # SPUBLISH if channels are sharded.
         self.publish_command = "PUBLISH"
         # How many times Redis, or a ranking in a cluster, was reached again after a failure.
@@ -285,8 +288,8 @@ class RedisConnection:
             if command.done.done():
                 continue
             if isinstance(result, BaseException):
-                if not _is_lost(result):
-                    log.error("redis_refused", reason=_words(result))
+                if not _is_lost(result) and (count := self._refused_log.count(_words(result)[:REASON_CHARS])):
+                    log.error("redis_refused", reason=_words(result), count=count)
                 command.done.set_exception(_unavailable(result))
             else:
                 command.done.set_result(result)

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from msgspec import UNSET
@@ -126,6 +127,11 @@ async def get_keys(call: Call[KeysQuery, None]) -> KeysAnswer:
     return await _keys(call, call.path("podId"), digests=call.query.digests)
 
 
+def reads_digests(call: Call[KeysQuery, None]) -> bool:
+    """Return True if a call reads what signs the player tokens of keys, so that the audit log has it."""
+    return call.query.digests
+
+
 async def delete_key(call: Call[NoQuery, None]) -> KeysAnswer:
     """Revoke a key and return the remaining ones.
 
@@ -216,7 +222,7 @@ async def put_webhook(call: Call[NoQuery, WebhookRequest]) -> NewWebhookAnswer:
     """
     before = await call.laurels.webhooks.find(call.path("podId"))
     webhook, is_new = await call.laurels.webhooks.put(call.path("podId"), call.body.url)
-    call.note_change(None if before is None else _webhook(before), _webhook(webhook))
+    call.note_change(None if before is None else _noted(before), _noted(webhook))
     return NewWebhookAnswer(
         pod_id=webhook.pod_id,
         url=webhook.url,
@@ -250,8 +256,15 @@ async def delete_webhook(call: Call[NoQuery, None]) -> WebhookAnswer:
     """
     webhook = await call.laurels.webhooks.get(call.path("podId"))
     await call.laurels.webhooks.delete(call.path("podId"))
-    call.note_change(_webhook(webhook), None)
+    call.note_change(_noted(webhook), None)
     return _webhook(webhook)
+
+
+def _noted(webhook: Webhook) -> WebhookAnswer:
+    """Return what the audit log shows of a webhook: passwords and queries of URLs can be secrets."""
+    parts = urlsplit(webhook.url)
+    host = parts.netloc.rpartition("@")[2]
+    return msgspec.structs.replace(_webhook(webhook), url=urlunsplit((parts.scheme, host, parts.path, "", "")))
 
 
 def _webhook(webhook: Webhook) -> WebhookAnswer:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from laurels.core.addresses import limited_address
 from laurels.core.instants import to_datetime
 from laurels.errors import Conflict, NotFound, Unauthenticated
 from laurels.http.board_parts import show_moment
@@ -37,8 +38,16 @@ async def get_health(call: Call[NoQuery, None]) -> HealthAnswer:
 async def get_ready(call: Call[NoQuery, None]) -> Answered[ReadyAnswer]:
     """Check that the server can answer requests.
 
-    The status is 503 if it can't. The response has the state of each dependency.
+    The status is 503 if it can't. The response has the state of each dependency. Callers from other machines get one
+    that is at most half a second old.
     """
+    if limited_address(call.address) is None:
+        return await _readiness(call)
+    ready: Answered[ReadyAnswer] = await call.recent.readiness.get(lambda: _readiness(call))
+    return ready
+
+
+async def _readiness(call: Call[NoQuery, None]) -> Answered[ReadyAnswer]:
     dependencies = await call.laurels.dependencies()
     away = [name for name, state in dependencies.items() if state != "ok"]
     ledger_id = call.laurels.ledger_id
@@ -53,13 +62,21 @@ async def get_ready(call: Call[NoQuery, None]) -> Answered[ReadyAnswer]:
 async def get_metrics(call: Call[NoQuery, None]) -> Text:
     """Return metrics for Prometheus.
 
-    If the server has a metrics key, the call needs it.
+    If the server has a metrics key, the call needs it. Callers from other machines get metrics that are at most a
+    second old.
     """
     key = call.laurels.metrics_key
     if key is not None and not hmac.compare_digest((call.token or "").encode(), key.encode()):
+        if call.token is not None:
+            call.laurels.traffic.note_wrong_key(call.address)
         raise Unauthenticated("key_required", "Send the metrics key: 'Authorization: Bearer KEY'.")
-    call.sight.flush()
-    return Text(render_metrics(), METRICS_TYPE)
+
+    async def render() -> bytes:
+        call.sight.flush()
+        return render_metrics()
+
+    is_near = limited_address(call.address) is None
+    return Text(await render() if is_near else await call.recent.metrics.get(render), METRICS_TYPE)
 
 
 async def get_jobs(call: Call[NoQuery, None]) -> JobsAnswer:

@@ -3,15 +3,19 @@
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from laurels.core.people import Hidden, Profile, ProfileChange
+from laurels.errors import Invalid
 from laurels.http.call import Call, Streamed
 from laurels.http.decode import decode_named_cursor, decode_value, encode_cursor
 from laurels.http.fields import Circle
 from laurels.http.handlers.moderation import noted_act
 from laurels.http.people_answers import ActAnswer, ChangedAnswer, HiddenOn, PeopleAnswer, PersonEntry, ProfileAnswer
 from laurels.http.requests import PeopleQuery, PodQuery, ProfileBody, ProfileItem, ProfilesRequest, ReasonQuery
+
+# The 16 common variation selectors, which only change how the character before them looks.
+_VARIATIONS = dict.fromkeys(range(0xFE00, 0xFE10))
 
 
 async def put_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
@@ -23,7 +27,7 @@ async def put_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
     body = call.body
     whole = ProfileChange(
         call.user_id,
-        display_name=body.display_name or None,
+        display_name=_visible(body.display_name) or None,
         avatar_url=body.avatar_url or None,
         region=body.region or None,
         circles=tuple(body.circles or ()),
@@ -117,11 +121,18 @@ async def _change(call: Call[PodQuery, ProfileBody] | Call[PodQuery, None], chan
 def _change_of(user_id: str, body: ProfileBody | ProfileItem) -> ProfileChange:
     return ProfileChange(
         user_id,
-        display_name=body.display_name,
+        display_name=_visible(body.display_name),
         avatar_url=body.avatar_url,
         region=body.region,
         circles=body.circles if body.circles is UNSET else tuple(body.circles or ()),
     )
+
+
+def _visible(name: str | UnsetType | None) -> str | UnsetType | None:
+    """Return a display name, after checking that it shows something."""
+    if isinstance(name, str) and not name.translate(_VARIATIONS).strip():
+        raise Invalid("wrong_format", "A display name needs a visible character.", field="displayName")
+    return name
 
 
 def _entry(call: Call[Any, Any], profile: Profile, hides: dict[int, Hidden]) -> PersonEntry:

@@ -17,6 +17,8 @@ from laurels.ports import Scope
 
 ISSUER = "laurels"
 MAX_LIFE_S = 24 * 60 * 60
+# How far the clocks of servers may differ.
+SKEW_S = 60
 ALGORITHM = "HS256"
 _CLAIMS = ["iss", "sub", "pod", "iat", "exp", "issuedAt"]
 
@@ -77,8 +79,9 @@ def verify(token: str, digest: bytes, now: int) -> PlayerToken:
         raise bad_token("it was not issued by this server, or its key was revoked") from None
     expires_at = int(claims["exp"]) * SECOND_US
     issued_at = int(claims["issuedAt"])
-    if expires_at - issued_at > MAX_LIFE_S * SECOND_US:
-        raise bad_token("it is valid for too long")
+    if expires_at - issued_at > MAX_LIFE_S * SECOND_US or issued_at > now + SKEW_S * SECOND_US:
+        # Otherwise a token with a forged time would outlive its revocation.
+        raise bad_token("it is valid for too long, or from a later time")
     if now >= expires_at:
         raise expired("This player token")
     may_write = Scope.SCORES_WRITE in str(claims.get("scope", "")).split()

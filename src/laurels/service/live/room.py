@@ -5,6 +5,7 @@ for each subscriber's address, because an address could otherwise make a view of
 """
 
 from collections import Counter
+from typing import TypeVar
 
 from laurels.core.addresses import limited_address
 from laurels.errors import Invalid, TooMany
@@ -14,6 +15,8 @@ from laurels.settings import LiveSettings
 # Maximum number of rows in all views together, in the views of one pod, and in those of it that callers without a key
 # have made.
 VIEW_ROWS = 1_000_000
+# Of the subscriptions, one pod may have this share.
+POD_SHARE = 0.75
 POD_VIEW_ROWS = 500_000
 POD_ANONYMOUS_ROWS = 100_000
 # Maximum number of rows that the subscribers of one address follow; that a caller without a key follows; and in the
@@ -23,11 +26,16 @@ ANONYMOUS_ROWS = 200
 ADDRESS_ANONYMOUS_ROWS = 5_000
 
 
+K = TypeVar("K")
+
+
 class Room:
     def __init__(self, settings: LiveSettings) -> None:
         self._settings = settings
         self._subscriptions = 0
-        self._per_key: Counter[str] = Counter()
+        self._per_pod: Counter[str] = Counter()
+        # By pod and key; callers without a key are one of them.
+        self._per_key: Counter[tuple[str, str]] = Counter()
         # Of callers that anybody can be.
         self._per_address: Counter[str] = Counter()
         self._address_rows: Counter[str] = Counter()
@@ -52,14 +60,16 @@ class Room:
         """
         self._need_room(audience, rows, new_rows)
         self._subscriptions += 1
-        self._per_key[audience.key_id] += 1
+        self._per_pod[audience.pod_id] += 1
+        self._per_key[audience.pod_id, audience.key_id] += 1
         if (address := _address_of(audience)) is not None:
             self._per_address[address] += 1
             self._address_rows[address] += rows
 
     def leave(self, audience: SubscriberAccess, rows: int) -> None:
         self._subscriptions -= 1
-        _take(self._per_key, audience.key_id, 1)
+        _take(self._per_pod, audience.pod_id, 1)
+        _take(self._per_key, (audience.pod_id, audience.key_id), 1)
         if (address := _address_of(audience)) is not None:
             _take(self._per_address, address, 1)
             _take(self._address_rows, address, rows)
@@ -90,12 +100,14 @@ class Room:
             )
         if self._subscriptions >= limits.max_live or self.rows + new_rows > VIEW_ROWS:
             raise _full("This server has reached its limit of subscriptions. Try again later.")
+        if self._per_pod[pod_id] >= max(1, int(limits.max_live * POD_SHARE)):
+            raise _full("This pod has its share of the subscriptions of this server. Try again later.")
         if self._rows[pod_id] + new_rows > POD_VIEW_ROWS:
             raise _full(f"The live views of this pod have {POD_VIEW_ROWS:,} rows on this server, the maximum.")
         if audience.is_anonymous and self._anonymous_rows[pod_id] + new_rows > POD_ANONYMOUS_ROWS:
             raise _full(f"The live views without a key have {POD_ANONYMOUS_ROWS:,} rows of this pod, the maximum.")
-        if self._per_key[audience.key_id] >= limits.max_live_per_key:
-            whose = "without a key" if audience.is_anonymous else "with this key"
+        if self._per_key[pod_id, audience.key_id] >= limits.max_live_per_key:
+            whose = "without a key, to the boards of one pod," if audience.is_anonymous else "with this key"
             raise _full(f"At most {limits.max_live_per_key} subscriptions {whose} are allowed.")
         address = _address_of(audience)
         if address is not None and (
@@ -115,7 +127,7 @@ def _address_of(audience: SubscriberAccess) -> str | None:
     return limited_address(audience.address) if audience.is_from_outside else None
 
 
-def _take(counter: Counter[str], name: str, count: int) -> None:
+def _take(counter: Counter[K], name: K, count: int) -> None:
     counter[name] -= count
     if not counter[name]:
         del counter[name]

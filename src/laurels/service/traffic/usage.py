@@ -2,10 +2,13 @@
 
 The servers of a ledger add up the events of a day in the ledger once per second, so together they can accept a second's
 worth of events too many. The users of a pod are counted in the index, and only when the events since the last count
-could have used up the quota.
+could have used up the quota. Then they are counted at once, so a pod can get as many users too many as it adds until
+that is done, at most a twentieth of the server's time being spent on it.
 """
 
 import asyncio
+import contextlib
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -26,8 +29,9 @@ from laurels.tasks import end_tasks
 log = structlog.get_logger()
 
 STORE_S = 1.0
-# How often the users of a pod are counted at most, in rounds of STORE_S.
-COUNT_EVERY = 10
+# The shortest time between two counts of a pod's users, also as a multiple of the time that the last one took.
+COUNT_EVERY_S = 0.1
+COUNT_EVERY_TIMES = 20
 CHECKED_PODS = 20
 
 
@@ -42,9 +46,9 @@ class Usage:
         # By pod: the events of the day on all servers, and those on this server that are not stored yet.
         self._stored: dict[str, int] = {}
         self._unstored: Counter[str] = Counter()
-        # By pod: the users when they were last counted, the events of the day at that time, and the round.
-        self._users: dict[str, tuple[int, int, int]] = {}
-        self._round = 0
+        # By pod: the users when they were last counted, the events of the day at that time, and when to count again.
+        self._users: dict[str, tuple[int, int, float]] = {}
+        self._wake = asyncio.Event()
         # Pods that may not submit more events today, and those that may not add users.
         self._spent: set[str] = set()
         self._full: set[str] = set()
@@ -67,9 +71,12 @@ class Usage:
         """Count accepted events, by pod."""
         for pod_id, count in accepted.items():
             self._unstored[pod_id] += count
-            limit = self._access.quotas_of(pod_id).events_per_day
-            if limit and self._events_of(pod_id) >= limit:
+            quotas = self._access.quotas_of(pod_id)
+            if quotas.events_per_day and self._events_of(pod_id) >= quotas.events_per_day:
                 self._spent.add(pod_id)
+            if quotas.users and pod_id not in self._to_check and self._may_be_full(pod_id, quotas.users):
+                self._to_check.add(pod_id)
+                self._wake.set()
 
     def refusal(self, pod_id: str) -> OverQuota | None:
         """Return the error of a new event of a pod that has used up its events of the day; otherwise None."""
@@ -140,13 +147,37 @@ class Usage:
         return users
 
     async def _store_regularly(self) -> None:
+        stored_at = time.monotonic()
         while True:
-            await asyncio.sleep(STORE_S)
-            await self._try_to_store()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, stored_at + STORE_S - time.monotonic())):
+                    await self._wake.wait()
+            self._wake.clear()
+            if time.monotonic() >= stored_at + STORE_S:
+                stored_at = time.monotonic()
+                await self._try_to_store()
+            else:
+                await self._try_to_count()
+                # Other counts wait for the next round, so that counting does not fill the event loop.
+                await asyncio.sleep(COUNT_EVERY_S)
+
+    async def _try_to_count(self) -> None:
+        try:
+            await self._find_full(self._take_some())
+        except LaurelsError as error:
+            log.debug("users_not_counted", reason=error.message)
+        except Exception:
+            log.exception("users_not_counted")
 
     async def _try_to_store(self) -> None:
         try:
-            if self._unstored or self._spent or self._full or self._clock.now_us() // DAY_US != self._day:
+            if (
+                self._unstored
+                or self._spent
+                or self._full
+                or self._to_check
+                or self._clock.now_us() // DAY_US != self._day
+            ):
                 await self._store()
         except LaurelsError as error:
             log.debug("usage_not_stored", reason=error.message)
@@ -170,11 +201,17 @@ class Usage:
             for pod_id, events in self._stored.items()
             if (limit := self._access.quotas_of(pod_id).events_per_day) and events >= limit
         }
-        self._round += 1
         self._to_check |= set(adding) | self._full
-        # A few per round, because counting takes time.
-        chosen = [self._to_check.pop() for _ in range(min(CHECKED_PODS, len(self._to_check)))]
-        await self._find_full(chosen)
+        await self._find_full(self._take_some())
+
+    def _take_some(self) -> list[str]:
+        """Return a few of the pods to check, because counting takes time."""
+        return [self._to_check.pop() for _ in range(min(CHECKED_PODS, len(self._to_check)))]
+
+    def _may_be_full(self, pod_id: str, limit: int) -> bool:
+        """Return True if each event since the last count could be that of a new user, and that would be too many."""
+        users, then, _ = self._users.get(pod_id, (limit, 0, 0.0))
+        return users + self._events_of(pod_id) - then >= limit
 
     async def _find_full(self, pods: Sequence[str]) -> None:
         """Count the users of these pods where they may have used up the quota."""
@@ -184,14 +221,20 @@ class Usage:
             if not limit:
                 self._full.discard(pod_id)
                 continue
-            events = self._events_of(pod_id)
-            users, then, counted = self._users.get(pod_id, (limit, 0, -COUNT_EVERY))
-            if users + events - then < limit:
+            if not self._may_be_full(pod_id, limit):
                 self._full.discard(pod_id)
-            elif self._round >= counted + COUNT_EVERY:
-                users = await self._count_users(self._boards_of(pod_id))
-                self._users[pod_id] = (users, events, self._round)
-                (self._full.add if users >= limit else self._full.discard)(pod_id)
+                continue
+            began = time.monotonic()
+            if began < self._users.get(pod_id, (0, 0, 0.0))[2]:
+                # Later.
+                self._to_check.add(pod_id)
+                continue
+            events = self._events_of(pod_id)
+            users = await self._count_users(self._boards_of(pod_id))
+            ended = time.monotonic()
+            pause_s = max(COUNT_EVERY_S, COUNT_EVERY_TIMES * (ended - began))
+            self._users[pod_id] = (users, events, ended + pause_s)
+            (self._full.add if users >= limit else self._full.discard)(pod_id)
 
 
 def _shortest_reset_s(windows: set[Window]) -> int | None:
