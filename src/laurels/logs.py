@@ -9,6 +9,8 @@ import structlog
 
 # The maximum number of keys that a limit remembers.
 MAX_KEYS = 1000
+# How often a repeated line is logged.
+LOG_EVERY_S = 10.0
 
 
 def configure_logs(level: str) -> None:
@@ -30,13 +32,13 @@ def configure_logs(level: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     # uvicorn logs through the standard library. Below a warning it only reports about itself.
-    logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
+    logging.basicConfig(level=max(number, logging.WARNING), handlers=[_LibraryLines()], force=True)
 
 
 class LogLimit:
     """Limits the rate of a log line: at most one per interval and key, with the number of its occurrences."""
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(self, interval_s: float = LOG_EVERY_S) -> None:
         self._interval_s = interval_s
         self._logged_at: dict[str, float] = {}
         self._count: Counter[str] = Counter()
@@ -52,6 +54,25 @@ class LogLimit:
             self._count = Counter({key: self._count[key]})
         self._logged_at[key] = now
         return self._count.pop(key)
+
+
+class _LibraryLines(logging.Handler):
+    """Logs the lines of libraries like our own. Anybody can cause some of them, so equal ones are limited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._limit = LogLimit()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if (count := self._limit.count(f"{record.name} {record.msg}")) is not None:
+            structlog.get_logger().log(
+                record.levelno,
+                "library",
+                logger=record.name,
+                message=record.getMessage(),
+                count=count,
+                exc_info=record.exc_info,
+            )
 
 
 def _as_it_is(logger: object, name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -38,6 +38,8 @@ BACKLOG = 2048
 # The number of new objects after which the garbage collector runs.
 GARBAGE_OBJECTS = 20_000
 SWITCH_S = 0.0005
+# Headers of every response: browsers take it for nothing but what it says it is, and caches keep it for one origin.
+HEADERS = [("X-Content-Type-Options", "nosniff"), ("Vary", "Origin")]
 MAX_FILES = 1_000_000
 
 
@@ -77,6 +79,7 @@ class Server:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                headers=HEADERS,
                 proxy_headers=False,
                 timeout_graceful_shutdown=GRACE_S,
             )

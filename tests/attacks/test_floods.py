@@ -19,6 +19,7 @@ from websockets.asyncio.client import connect
 from support.calls import NewBoard, problem
 from support.live import live_url
 from support.running import ADMIN_KEY, PLAIN, RunningServer
+from support.waiting import until
 
 MIB = 2**20
 JSON = {"Content-Type": "application/json"}
@@ -190,3 +191,76 @@ def test_strangers_on_a_public_board_leave_room_for_other_pods(tmp_path: Path) -
                     assert json.loads(await asyncio.wait_for(socket.recv(), 20))["type"] == "snapshot"
 
         asyncio.run(story())
+
+
+def test_bodies_that_never_end_have_bounded_memory(tmp_path: Path) -> None:
+    """The ranks of a public board need no key, and their bodies may be large."""
+    head = (
+        b"POST /api/v1/leaderboards/default/ranks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"X-Forwarded-For: 203.0.113.7\r\nContent-Length: 2000000\r\n\r\n"
+    )
+    with RunningServer(tmp_path, trusted_proxies="127.0.0.1") as server, contextlib.ExitStack() as stack:
+        before = memory_of(server)
+        slow = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20)) for _ in range(60)
+        ]
+        for connection in slow:
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(head + b" " * 1_900_000)
+        refused = 0
+        for connection in slow:
+            connection.settimeout(0.2)
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                refused += b" 503 " in connection.recv(20)
+        # 60 bodies have 114 MB, of which one address may have 32 MiB.
+        assert refused >= 40
+        assert memory_of(server) - before < 80 * MIB
+        with server.client() as api:
+            answer = api.post("/api/v1/leaderboards/default/ranks", json={"userIds": ["ada"]})
+            assert answer.status_code == 200
+        for connection in slow:
+            connection.close()
+        until(lambda: _takes_a_large_body(server), "room again")
+
+
+def _takes_a_large_body(server: RunningServer) -> bool:
+    headers = JSON | {"X-Forwarded-For": "203.0.113.7"}
+    body = b'{"userIds": ["ada"]' + b" " * 1_000_000 + b"}"
+    path = f"{server.url}/api/v1/leaderboards/default/ranks"
+    return httpx.post(path, content=body, headers=headers, timeout=30, verify=PLAIN).status_code == 200
+
+
+def test_malformed_requests_are_counted_and_do_not_fill_the_log(tmp_path: Path) -> None:
+    with ErrorLog(tmp_path) as server:
+        for number in range(300):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+                connection.sendall(b"NONSENSE\r\n\r\n" if number % 2 else BAD_UPGRADE)
+                assert connection.recv(100).startswith(b"HTTP/1.1 400")
+        metrics = httpx.get(f"{server.url}/metrics", verify=PLAIN).text
+        for reason in ("malformed", "bad_handshake"):
+            assert f'laurels_connections_closed_total{{reason="{reason}"}} 150.0' in metrics
+        lines = server.lines()
+        assert len(lines) < 20, lines
+        assert all(json.loads(line) for line in lines if line.startswith("{"))
+
+
+BAD_UPGRADE = (
+    b"GET /api/v1/leaderboards/default/live HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: short\r\n\r\n"
+)
+
+
+class ErrorLog(RunningServer):
+    """A server whose log the test reads."""
+
+    def start(self, *, wait: bool = True) -> None:
+        self.log = (self.data_dir / "server.log").open("wb")
+        self.stderr = self.log
+        super().start(wait=wait)
+
+    def lines(self) -> list[str]:
+        return (self.data_dir / "server.log").read_text().splitlines()
+
+    def kill(self) -> None:
+        super().kill()
+        self.log.close()

@@ -214,7 +214,7 @@ def test_commands_reach_another_server_by_url_and_key(
     server: RunningServer, new_board: NewBoard, tmp_path: Path
 ) -> None:
     board = new_board()
-    reach = ["--url", server.url, "--key", "an-admin-key-for-tests"]
+    reach = ["--url", server.url, "--key", "an-admin-key-for-tests-of-all-kinds"]
     done = laurels("import", board, *reach, data_dir=tmp_path, stdin='{"userId": "ada", "score": 5}')
     assert done.returncode == 0
     assert json.loads(laurels("top", board, "--json", *reach, data_dir=tmp_path).stdout)[0]["userId"] == "ada"

@@ -41,7 +41,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 def run(server: RunningServer, *arguments: str, code: int = 0, stdin: str | None = None) -> str:
-    done = laurels(*arguments, data_dir=server.data_dir, stdin=stdin, url=server.url, key="an-admin-key-for-tests")
+    done = laurels(
+        *arguments, data_dir=server.data_dir, stdin=stdin, url=server.url, key="an-admin-key-for-tests-of-all-kinds"
+    )
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stdout + done.stderr
 
@@ -149,7 +151,7 @@ def test_kcat_commands_of_the_kafka_guide_work(server: RunningServer, tmp_path: 
 def shell(server: RunningServer, folder: Path, script: str) -> str:
     need("kcat")
     bin_folder = Path(sys.executable).parent
-    settings = environment(server.data_dir, url=server.url, key="an-admin-key-for-tests")
+    settings = environment(server.data_dir, url=server.url, key="an-admin-key-for-tests-of-all-kinds")
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         env=settings | {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"},

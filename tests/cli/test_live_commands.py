@@ -45,7 +45,7 @@ def test_simulated_players_are_the_same_for_the_same_seed() -> None:
 def test_simulation_against_a_running_server_adds_up(served: RunningServer) -> None:
     run = laurels(
         "simulate", "--players", "50", "--rate", "200", "--duration", "6", "--seed", "5",
-        data_dir=served.data_dir, url=served.url, key="an-admin-key-for-tests",
+        data_dir=served.data_dir, url=served.url, key="an-admin-key-for-tests-of-all-kinds",
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"Watch it: {served.url}/boards/arena?me=player-1" in run.stdout

@@ -165,7 +165,7 @@ def test_user_scores_include_only_boards_of_the_same_pod(tenants: Tenants) -> No
 
 
 def test_api_key_is_accepted_in_either_header(server: RunningServer) -> None:
-    key = "an-admin-key-for-tests"
+    key = "an-admin-key-for-tests-of-all-kinds"
     for headers in ({"X-API-Key": key}, {"Authorization": f"Bearer {key}"}, {"authorization": f"bearer  {key}"}):
         assert httpx.get(server.url + "/api/v1/pods", headers=headers).status_code == 200
     assert httpx.get(server.url + "/api/v1/pods", headers={"X-API-Key": ""}).status_code == 401

@@ -1,5 +1,6 @@
 """Every call in every role, on the own and on another pod's boards, gives what docs/permissions.md says."""
 
+import json
 import re
 import uuid
 from collections.abc import Iterator
@@ -8,10 +9,12 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from websockets.sync.client import connect
 
 from laurels.http.permissions import NO, OWN, OWN_SCORES, PUBLIC, YES
 from laurels.http.routes import ROUTES
 from support.identity import AUDIENCE, KeyFile
+from support.live import live_url
 from support.running import RunningServer
 
 PAGE = Path(__file__).parents[2] / "docs/permissions.md"
@@ -34,6 +37,7 @@ class Documented(NamedTuple):
 
 class Callers(NamedTuple):
     pod: str
+    other_pod: str
     # By whether the board is in the own pod, and public.
     boards: dict[tuple[bool, bool], str]
     clients: dict[str, httpx.Client]
@@ -110,7 +114,7 @@ def callers(server: RunningServer, api: httpx.Client, provider: KeyFile) -> Iter
         claims: dict[str, Any] = {"laurels_role": "server", "laurels_pod": pod, "scope": _scopes(scope)}
         tokens[f"oauth server {scope}"] = provider.token(**claims)
     clients = {"nobody": server.client(None)} | {name: server.client(token) for name, token in tokens.items()}
-    yield Callers(pods[True], boards, clients)
+    yield Callers(pods[True], pods[False], boards, clients)
     for client in clients.values():
         client.close()
 
@@ -137,6 +141,52 @@ def test_every_role_gets_what_the_page_says(callers: Callers, row: Documented) -
                 break
         if "{UUID}" not in row.path:
             break
+
+
+NAMED_POD = [row for row in documented() if "{podId}" in row.path]
+TAKES_POD = [
+    Documented(row.method, row.path, *row[2:])
+    for row, route in zip(documented(), ROUTES, strict=True)
+    if "{podId}" not in row.path and "pod_id" in getattr(route.endpoint.query_type, "__struct_fields__", ())
+]
+
+
+@pytest.mark.parametrize("row", NAMED_POD, ids=lambda row: f"{row.method} {row.path}")
+def test_key_does_not_reach_another_pod_in_the_path(callers: Callers, row: Documented) -> None:
+    path = row.path.replace("{podId}", callers.other_pod).replace("{userId}", "ada")
+    path = re.sub(r"{\w+}", "x", path)
+    for who, client in callers.clients.items():
+        answer = client.request(row.method, path, params=UNKNOWN)
+        expected = expect(row, who, is_own=True, public=False, is_ada=True)
+        if expected == ALLOWED and "admin" not in who:
+            expected = 404
+        assert answer.status_code == expected, (who, answer.text)
+
+
+@pytest.mark.parametrize("row", TAKES_POD, ids=lambda row: f"{row.method} {row.path}")
+def test_key_does_not_reach_another_pod_in_the_query(callers: Callers, row: Documented) -> None:
+    path = re.sub(r"{\w+}", "x", row.path.replace("{userId}", "ada"))
+    for who, client in callers.clients.items():
+        expected = expect(row, who, is_own=True, public=False, is_ada=True)
+        if "admin" in who:
+            continue
+        if expected == ALLOWED:
+            # Without a key, a list shows the public boards of any pod.
+            expected = 200 if who == "nobody" else 404
+        answer = client.request(row.method, path, params={"podId": callers.other_pod})
+        assert answer.status_code == expected, (who, answer.text)
+
+
+def test_websocket_follows_the_page_in_every_role(server: RunningServer, callers: Callers) -> None:
+    (row,) = [row for row in documented() if row.path.endswith("/live")]
+    for (is_own, public), board in callers.boards.items():
+        for who, client in callers.clients.items():
+            expected = expect(row, who, is_own=is_own, public=public, is_ada=True)
+            headers = {"Authorization": value} if (value := client.headers.get("Authorization")) else {}
+            with connect(live_url(server.url, board), additional_headers=headers) as socket:
+                frame = json.loads(socket.recv(20))
+            status = ALLOWED if frame["type"] == "snapshot" else frame["problem"]["status"]
+            assert status == expected, (who, is_own, public, frame)
 
 
 def expect(row: Documented, who: str, *, is_own: bool, public: bool, is_ada: bool) -> int:  # noqa: C901, PLR0911 - one rule each

@@ -13,6 +13,7 @@ from laurels.core.board import Board
 from laurels.core.windows import ALL_TIME, Window
 from laurels.errors import Unavailable
 from laurels.http.routes import build_app
+from laurels.service.seasons import freezer as freezer_module
 from laurels.service.traffic import turns as module
 from laurels.service.traffic.turns import Turns
 from laurels.service.write.submissions import Submission
@@ -183,5 +184,64 @@ def test_resets_of_one_pod_do_not_delay_those_of_another(tmp_path: Path) -> None
             assert made.index("calm") <= 2
             assert [number for number, pod in enumerate(frozen) if pod == "calm"][3] <= 8
             assert frozen.count("busy") >= 40
+
+    asyncio.run(run())
+
+
+def test_sweeps_of_one_pod_do_not_delay_the_period_ends_of_another(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with two_pods(tmp_path, 10) as laurels:
+            laurels.clock.now += 3 * 60_000_000
+            await laurels.jobs.run_due()
+            # All of these periods are frozen, and their rows are due to be swept; then a period of the calm pod ends.
+            laurels.clock.now += 3 * 60_000_000
+            order: list[str] = []
+            freeze, sweep = laurels.freezer.freeze, laurels.freezer.sweep_some
+
+            async def noted_freeze(board: Board, period: Any) -> Any:
+                order.append(f"freeze {board.pod_id}")
+                return await freeze(board, period)
+
+            async def noted_sweep(board: Board, period: Any) -> Any:
+                order.append(f"sweep {board.pod_id}")
+                return await sweep(board, period)
+
+            laurels.freezer.freeze, laurels.freezer.sweep_some = noted_freeze, noted_sweep
+            while order.count("sweep busy") < 40:
+                await laurels.jobs.run_due()
+            first = {what: order.index(what) for what in ("freeze calm", "sweep calm")}
+            assert max(first.values()) <= 6, order[:20]
+            assert order.count("freeze busy") >= 40
+
+    asyncio.run(run())
+
+
+def test_sweep_of_a_large_period_leaves_turns_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(freezer_module, "SWEEP_ROWS", 10)
+    monkeypatch.setattr(freezer_module, "SWEEPS_AT_ONCE", 2)
+
+    async def run() -> None:
+        async with two_pods(tmp_path, 1) as laurels:
+            boards = {board.uuid: board for board in laurels.boards.all()}
+            crowd = [Submission(f"u{number}", 1.0) for number in range(100)]
+            await laurels.submissions.submit_many(boards["busy-0"], crowd)
+            await laurels.submissions.submit_many(boards["calm"], [Submission("ada", 1.0)])
+            laurels.clock.now += 3 * 60_000_000
+            await laurels.jobs.run_due()
+            laurels.clock.now += 3 * 60_000_000
+            order: list[str] = []
+            sweep = laurels.freezer.sweep_some
+
+            async def noted_sweep(board: Board, period: Any) -> Any:
+                removed, is_done = await sweep(board, period)
+                order.append(board.pod_id)
+                assert removed <= 20
+                return removed, is_done
+
+            laurels.freezer.sweep_some = noted_sweep
+            while order.count("busy") < 4 * 5:
+                await laurels.jobs.run_due()
+            assert order.index("calm") <= 2
+            assert not await laurels.ledger.periods.unswept(laurels.clock.now - freezer_module.SWEEP_AFTER_US)
 
     asyncio.run(run())

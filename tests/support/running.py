@@ -7,13 +7,13 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 import httpx
 
 from laurels.client.tls import tls_for
 
-ADMIN_KEY = "an-admin-key-for-tests"
+ADMIN_KEY = "an-admin-key-for-tests-of-all-kinds"
 START_TIMEOUT_S = 60
 # For clients of plain HTTP: the certificates of the system take 35 ms to load for each client.
 PLAIN = tls_for("http://127.0.0.1")
@@ -84,6 +84,8 @@ class RunningServer:
 
     # The folder of another version of the package.
     source: Path | None = None
+    # The file for what the server logs; None: that of the tests.
+    stderr: IO[bytes] | None = None
 
     def __init__(self, data_dir: Path, **settings: str) -> None:
         self.data_dir = data_dir
@@ -95,7 +97,9 @@ class RunningServer:
     def start(self, *, wait: bool = True) -> None:
         path = {} if self.source is None else {"PYTHONPATH": str(self.source)}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "laurels", self.COMMAND], env=environment(self.data_dir, **self.settings) | path
+            [sys.executable, "-m", "laurels", self.COMMAND],
+            env=environment(self.data_dir, **self.settings) | path,
+            stderr=self.stderr,
         )
         if wait:
             self.wait_ready()

@@ -174,10 +174,16 @@ class PostgresServer(Store):
         assert self.process.is_running, (self.folder / "postgres.log").read_text()
         return self.sql("SELECT 1", check=False).returncode == 0
 
-    def sql(self, text: str, database: str = "postgres", *, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def sql(
+        self, text: str, database: str = "postgres", *, check: bool = True, timeout_s: float = 30
+    ) -> subprocess.CompletedProcess[str]:
         command = [need("psql"), "-X", "-q", "-h", HOST, "-p", str(self.port), "-U", self.user, "-d", database]
         return subprocess.run(
-            [*command, "-v", "ON_ERROR_STOP=1", "-c", text], check=check, capture_output=True, text=True, timeout=30
+            [*command, "-v", "ON_ERROR_STOP=1", "-c", text],
+            check=check,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
         )
 
     def copy_from(self, primary: "PostgresServer") -> None:
@@ -270,11 +276,15 @@ class RedisServer(Store):
 
 
 class RedisClusterServers:
-    """A Redis Cluster of three masters with one replica each."""
+    """A Redis Cluster of some masters, each with one replica or none."""
 
     NODE_TIMEOUT_MS = 1000
 
-    def __init__(self, folder: Path, node_timeout_ms: int = NODE_TIMEOUT_MS) -> None:
+    def __init__(
+        self, folder: Path, node_timeout_ms: int = NODE_TIMEOUT_MS, masters: int = 3, *, replicated: bool = True
+    ) -> None:
+        self._masters = masters
+        self._replicas = masters if replicated else 0
         self.nodes = [
             RedisServer(
                 folder / str(number),
@@ -284,37 +294,36 @@ class RedisClusterServers:
                 cluster_replica_validity_factor="0",
                 repl_diskless_sync_delay="0",
             )
-            for number in range(6)
+            for number in range(self._masters + self._replicas)
         ]
 
     @property
     def url(self) -> str:
-        return "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in self.nodes[:3])
+        return "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in self.nodes[: self._masters])
 
     def start(self) -> None:
         for node in self.nodes:
             node.start()
-        masters, replicas = self.nodes[:3], self.nodes[3:]
+        masters, replicas = self.nodes[: self._masters], self.nodes[self._masters :]
         for number, master in enumerate(masters):
-            first, last = 16384 * number // 3, 16384 * (number + 1) // 3 - 1
+            first, last = 16384 * number // len(masters), 16384 * (number + 1) // len(masters) - 1
             master.call("CLUSTER", "ADDSLOTS", *range(first, last + 1))
             master.call("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for node in self.nodes[1:]:
             node.call("CLUSTER", "MEET", HOST, self.nodes[0].port)
         until(lambda: all(self._known(node) == len(self.nodes) for node in self.nodes), "the cluster to meet")
-        for master, replica in zip(masters, replicas, strict=True):
+        for master, replica in zip(masters, replicas, strict=False):
             replica.call("CLUSTER", "REPLICATE", master.call("CLUSTER", "MYID"))
         self.wait_ready()
 
-    def wait_ready(self, replicas: int = 3, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until all slots are served and this many replicas follow their masters."""
+    def wait_ready(self, replicas: int | None = None, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until all slots are served and this many replicas (None: all) follow their masters."""
 
         def ready() -> bool:
             try:
-                return (
-                    all(self._info(node, "CLUSTER").get("cluster_state") == "ok" for node in self.nodes)
-                    and self._following() >= replicas
-                )
+                return all(
+                    self._info(node, "CLUSTER").get("cluster_state") == "ok" for node in self.nodes
+                ) and self._following() >= (self._replicas if replicas is None else replicas)
             except redis.exceptions.RedisError:
                 return False
 

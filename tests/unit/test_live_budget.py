@@ -83,3 +83,19 @@ def test_read_that_is_cancelled_takes_nothing_from_the_others(waits: bool) -> No
         await budget.close()
 
     asyncio.run(run())
+
+
+def test_pod_is_charged_what_its_reads_found() -> None:
+    """Views of 1,000 rows on boards with one user cost as much as views of one row."""
+
+    async def run() -> None:
+        budget = Budget(10_000, 100)
+        began = time.monotonic()
+        for _ in range(200):
+            await budget.take("pod", 1000)
+            budget.correct("pod", 1 - 1000)
+        # 200,000 rows would take 20 s.
+        assert time.monotonic() - began < 10
+        await budget.close()
+
+    asyncio.run(run())

@@ -75,6 +75,33 @@ def test_callers_without_a_key_leave_room_for_keys_and_for_other_pods() -> None:
     room.enter(stranger, rows, rows)
 
 
+def test_callers_without_a_key_of_many_pods_leave_room_for_keys() -> None:
+    room = Room(LiveSettings())
+    rows = module.ANONYMOUS_ROWS
+    for number in range(module.ALL_ANONYMOUS_ROWS // rows):
+        each = caller(pod_id=f"pod-{number % 10}", address=f"198.51.{number // 250}.{number % 250}")
+        room.enter(each, rows, rows)
+        room.open_view(each, rows)
+    with pytest.raises(TooMany, match="without a key"):
+        room.enter(caller(pod_id="another"), rows, rows)
+    room.enter(caller("client"), rows, rows)
+
+
+def test_one_key_leaves_room_for_the_other_keys_of_its_pod() -> None:
+    """A client key ships inside a game, so it can come from any number of addresses."""
+    room = Room(LiveSettings())
+    for number in range(module.KEY_VIEW_ROWS // 1000):
+        each = caller("client", address=f"198.51.100.{number % 250}")
+        room.enter(each, 1000, 1000)
+        room.open_view(each, 1000)
+    with pytest.raises(TooMany, match="of this key"):
+        room.enter(caller("client"), 1, 1)
+    room.enter(caller("client"), 1, 0)
+    room.enter(caller("another"), 1000, 1000)
+    room.close_view(caller("client"), 1000)
+    room.enter(caller("client"), 1000, 1000)
+
+
 def test_one_address_leaves_room_for_other_callers_without_a_key() -> None:
     room = Room(LiveSettings())
     rows = module.ANONYMOUS_ROWS

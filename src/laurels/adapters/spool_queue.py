@@ -148,7 +148,7 @@ class SpoolQueue:
     # Items that were set aside
 
     def set_aside(self, items: Sequence[bytes]) -> None:
-        with self._aside.open("ab") as stream:
+        with open(self._aside, "ab", opener=_open_private) as stream:
             stream.write(_encode(items))
             stream.flush()
             os.fdatasync(stream.fileno())
@@ -250,6 +250,10 @@ class SpoolQueue:
         except (FileNotFoundError, ValueError):
             return 0, 0
         return int(number), int(start)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def read_aside(folder: Path) -> list[bytes]:

@@ -8,8 +8,9 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from laurels import tracing
-from laurels.errors import LaurelsError, NotFound, WrongMethod
+from laurels.errors import Forbidden, LaurelsError, NotFound, WrongMethod
 from laurels.http.addresses import Addresses, read_networks
+from laurels.http.body_room import BodyRoom
 from laurels.http.call import Endpoint, RecentChecks, client_address
 from laurels.http.connections import Connections
 from laurels.http.cross_origin import is_preflight, origin_of, preflight, with_headers
@@ -44,6 +45,7 @@ class Application:
         self.sight = Sight(settings.access_log)
         self.pages = PageCache()
         self.recent = RecentChecks()
+        self.body_room = BodyRoom()
         self._page_gate = laurels.traffic.gate(ANONYMOUS, None, None)
         self._tree = RouteTree()
         self._routes: dict[Answerer, str] = {}
@@ -78,7 +80,7 @@ class Application:
         try:
             if origin is not None and asks:
                 self._admit_page(scope)
-                response = self._preflight(scope, origin)
+                response = await self._preflight(scope, origin)
             else:
                 answerer = scope["route"] = self._find(scope, scope["method"])
                 if not isinstance(answerer, Endpoint):
@@ -87,7 +89,7 @@ class Application:
         except LaurelsError as error:
             response = problem_response(error)
         except Exception:
-            log.exception("fault", method=scope["method"], path=scope["path"])
+            log.exception("fault", route=self.route_of(scope.get("route")))
             response = problem_response(internal_error())
         await response(scope, receive, send)
 
@@ -140,16 +142,21 @@ class Application:
         except LaurelsError:
             raise
         except Exception as error:
-            log.exception("fault", path=scope["path"])
+            log.exception("fault", route=self.route_of(answerer))
             raise internal_error() from error
 
-    def _preflight(self, scope: Scope, origin: str) -> ASGIApp:
+    async def _preflight(self, scope: Scope, origin: str) -> ASGIApp:
         answerers = self._find_path(scope)
         # Of public boards only: whether a private board exists is nobody's business.
         pod_id = self.laurels.boards.pod_of_public(scope["path_params"].get("UUID")) or scope["path_params"].get(
             "podId"
         )
-        return preflight(self.laurels, origin, pod_id, answerers)
+        try:
+            return preflight(self.laurels, origin, pod_id, answerers)
+        except Forbidden:
+            # Another server may have just created the pod or the board, or allowed the origin.
+            await self.laurels.access.look_again()
+            return preflight(self.laurels, origin, pod_id, answerers)
 
     def _find(self, scope: Scope, method: str) -> Answerer:
         try:

@@ -35,6 +35,7 @@ from laurels.errors import (
     WrongMediaType,
 )
 from laurels.http.addresses import Addresses
+from laurels.http.body_room import BodyRoom
 from laurels.http.cross_origin import need_origin
 from laurels.http.decode import decode_body, decode_texts, decode_value
 from laurels.http.fields import IdempotencyKey, UserId
@@ -448,6 +449,8 @@ class Endpoint:
         if self.traits.scope is not None:
             self._permit(call, self.traits.scope)
         call.query = self._query(query_string)
+        if (pod_id := getattr(call.query, "pod_id", None)) is not None:
+            self._need_own_pod(call.caller, pod_id)
         if hasattr(call.query, "viewer"):
             self._check_viewer(call)
         if hasattr(call, "board") and str(getattr(call.query, "segment", None)).startswith(CIRCLE):
@@ -460,6 +463,14 @@ class Endpoint:
             caller.require_scope(scope)
         if self.traits.personal:
             caller.require_person(call.user_id)
+        if (pod_id := call.path_parts.get("podId")) is not None:
+            self._need_own_pod(caller, pod_id)
+
+    @staticmethod
+    def _need_own_pod(caller: Caller, pod_id: str) -> None:
+        """Raise the error of an unknown pod if a key names another pod than its own."""
+        if caller.role is not None:
+            caller.require_pod(pod_id)
 
     def _check_viewer(self, call: Call[Any, Any]) -> None:
         """Check the viewer of a read: a caller who chooses any viewer can find out who is shadow-banned.
@@ -527,11 +538,15 @@ class Endpoint:
     def is_private(self, call: Call[Any, Any]) -> bool:
         """Return True if no cache may keep the answer.
 
-        The calls in the hot lane show what everybody sees, unless the board is private or they show it to one player.
+        The calls in the hot lane show what everybody sees, unless the board is private, or they show it to one player
+        or the ranking of a circle.
         """
         if self.traits.hot is None or call.caller.player is not None:
             return True
-        return self.body_type is None and (not call.board.public or call.query.viewer is not None)
+        if self.body_type is not None:
+            return False
+        query = call.query
+        return not call.board.public or query.viewer is not None or str(query.segment).startswith(CIRCLE)
 
     def _query(self, query_string: bytes) -> Any:
         if not query_string:
@@ -551,24 +566,27 @@ class Endpoint:
     async def _body(self, request: Request, call: Call[Any, Any]) -> bytes:
         if not self.need_json(call):
             return b"{}"
-        body = bytearray()
         # The hot lane may have waited for a part of the body already.
         due = request.scope.get("state", {}).get(BODY_DUE)
-        try:
-            async with asyncio.timeout_at(asyncio.get_running_loop().time() + BODY_TIMEOUT_S if due is None else due):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > self.traits.body_bytes:
-                        raise TooLarge(
-                            "body_too_large",
-                            f"The body is larger than {self.traits.body_bytes} bytes. Split the request.",
-                            rule=f"<= {self.traits.body_bytes} bytes",
-                        )
-        except TimeoutError:
-            raise Slow("body_timeout", f"The body did not arrive within {BODY_TIMEOUT_S} s.") from None
-        except ClientDisconnect:
-            raise Malformed("invalid_json", "The client disconnected before the body was complete.") from None
-        return bytes(body)
+        room: BodyRoom = request.scope["app"].body_room
+        with room.open(call.address) as body:
+            try:
+                async with asyncio.timeout_at(
+                    asyncio.get_running_loop().time() + BODY_TIMEOUT_S if due is None else due
+                ):
+                    async for chunk in request.stream():
+                        body.add(chunk)
+                        if len(body.content) > self.traits.body_bytes:
+                            raise TooLarge(
+                                "body_too_large",
+                                f"The body is larger than {self.traits.body_bytes} bytes. Split the request.",
+                                rule=f"<= {self.traits.body_bytes} bytes",
+                            )
+            except TimeoutError:
+                raise Slow("body_timeout", f"The body did not arrive within {BODY_TIMEOUT_S} s.") from None
+            except ClientDisconnect:
+                raise Malformed("invalid_json", "The client disconnected before the body was complete.") from None
+            return bytes(body.content)
 
 
 def need_circle(caller: Caller, board: Board) -> None:

@@ -2,7 +2,7 @@
 
 A call belongs to the pod of its board, else to that of its key. Before the key is known, as in a preflight, the origins
 of all pods are allowed: the call itself is checked again. Keys travel in headers, not in cookies, so no response allows
-credentials.
+credentials. Every response has `Vary: Origin` (server.py), because a cache may keep one for other origins.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from laurels.errors import Forbidden, LaurelsError
 from laurels.service.laurels import Laurels
 
 ALLOWED_HEADERS = "authorization, content-type, idempotency-key, if-none-match, last-event-id, x-api-key"
-EXPOSED_HEADERS = "etag, laurels-degraded, retry-after"
+EXPOSED_HEADERS = "etag, laurels-degraded, ratelimit, ratelimit-policy, retry-after"
 PREFLIGHT_SECONDS = 600
 
 
@@ -42,7 +42,6 @@ def preflight(laurels: Laurels, origin: str, pod_id: str | None, methods: Iterab
             "Access-Control-Allow-Methods": ", ".join(methods),
             "Access-Control-Allow-Headers": ALLOWED_HEADERS,
             "Access-Control-Max-Age": str(PREFLIGHT_SECONDS),
-            "Vary": "Origin",
         },
     )
 
@@ -52,7 +51,7 @@ def with_headers(laurels: Laurels, scope: Scope, origin: str, send: Send) -> Sen
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = [*message.get("headers", ()), (b"vary", b"Origin")]
+            headers = list(message.get("headers", ()))
             if laurels.access.allows_origin(_pod_of(scope), origin):
                 headers += [
                     (b"access-control-allow-origin", origin.encode("latin-1")),

@@ -17,8 +17,8 @@ from laurels.http.answers import Problem
 from laurels.metrics import REFUSED_CALLS
 
 MEDIA_TYPE = "application/problem+json"
-# Headers of responses that no cache may keep, and that no browser may take for anything else.
-PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+# Headers of responses that no cache may keep.
+PRIVATE = {"Cache-Control": "no-store"}
 
 
 def problem_of(error: LaurelsError) -> Problem:

@@ -182,6 +182,7 @@ class BoundedProtocol(HttpToolsProtocol):
             socket_protocol.pause_writing()
 
     def send_400_response(self, msg: str) -> None:
+        self._connections.note_closed("malformed", _address_of(self.client))
         super().send_400_response(msg)
         self._wait_for_reader()
 
@@ -501,6 +502,9 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         if hasattr(self, "scope"):
             self.scope["state"]["link"] = SocketLink(self)
+        else:
+            # The library has refused the request, and uvicorn sends its answer.
+            self._connections.note_closed("bad_handshake", _address_of(self.client))
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()

@@ -50,7 +50,6 @@ DEAD_LETTERS = POD + "/dead-letters"
 DOCS_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
 
@@ -521,7 +520,7 @@ def _documents(openapi: bytes) -> list[tuple[str, str, Answerer]]:
 
     async def get_openapi(request: Request) -> Response:
         del request
-        return Response(openapi, media_type="application/json", headers={"X-Content-Type-Options": "nosniff"})
+        return Response(openapi, media_type="application/json")
 
     async def get_docs(request: Request) -> Response:
         address = html.escape(f"{request.url.scheme}://{request.url.netloc}")

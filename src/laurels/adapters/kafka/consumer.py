@@ -25,9 +25,11 @@ from confluent_kafka import (
 from laurels import ports
 from laurels.core.instants import LAST_US
 from laurels.errors import Unavailable
+from laurels.logs import LogLimit
 from laurels.ports import KafkaRecord
 
 log = structlog.get_logger()
+_log_limit = LogLimit()
 
 T = TypeVar("T")
 
@@ -237,7 +239,8 @@ def _is_good(message: Message) -> bool:
     if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         # No topic matches yet, or one was deleted.
         return False
-    log.warning("kafka_consumer", reason=error.str())
+    if (count := _log_limit.count(error.name())) is not None:
+        log.warning("kafka_consumer", reason=error.str(), count=count)
     return False
 
 

@@ -53,13 +53,15 @@ async def _subscribe(call: Call[LiveQuery, None]) -> Live:
             need_circle(caller, current)
 
     call.link.bound()
+    caller = call.caller
     audience = SubscriberAccess(
-        call.caller.key_id,
+        # The players whose tokens one key has signed do not share its limit.
+        caller.key_id if caller.player is None else f"{caller.key_id}/{caller.player}",
         board.pod_id,
         check,
         call.link.cut,
         address=call.address,
-        is_from_outside=call.caller.is_from_outside,
+        is_from_outside=caller.is_from_outside,
     )
     return Live(call.laurels.live, await call.laurels.live.subscribe(audience, specs, _after(call)))
 

@@ -93,7 +93,14 @@ class OAuth:
             end = min(end, issued_at + MAX_LIFE_S * SECOND_US)
             if self._clock.now_us() >= end:
                 raise expired("This token")
-        caller = Caller(role, pod_id, _key_id_of(claims["sub"]), self._scopes_of(claims, role), player, end)
+        caller = Caller(
+            role,
+            pod_id,
+            _key_id_of(claims["sub"], is_player=player is not None),
+            self._scopes_of(claims, role),
+            player,
+            end,
+        )
         return caller, issued_at
 
     def _key_of(self, header: dict[str, Any]) -> jwt.PyJWK:
@@ -215,10 +222,13 @@ def _claim(claims: dict[str, Any], path: str) -> Any:
     return value
 
 
-def _key_id_of(subject: str) -> str:
-    """Return the id under which logs and limits know the owner of a token; subjects can be very long."""
+def _key_id_of(subject: str, *, is_player: bool) -> str:
+    """Return the id under which logs and limits know the owner of a token.
+
+    It is a digest if the owner is a player, because logs have no personal data, and if the subject is very long.
+    """
     # JSON can contain halves of characters, which no log or database stores.
-    if len(subject) > KEY_ID_CHARS or _text(subject) is None:
+    if is_player or len(subject) > KEY_ID_CHARS or _text(subject) is None:
         subject = hashlib.sha256(subject.encode(errors="replace")).hexdigest()
     return KEY_ID_PREFIX + subject
 

@@ -84,7 +84,7 @@ class IndexRepairer:
         self._refresh: Callable[[], Awaitable[None]] | None = None
         self._passing: asyncio.Task[None] | None = None
         # An outage affects all rankings at once.
-        self._begun_log, self._failed_log = LogLimit(LOG_EVERY_S), LogLimit(LOG_EVERY_S)
+        self._begun_log, self._failed_log, self._built_log = (LogLimit(LOG_EVERY_S) for _ in range(3))
         # Limits concurrent repairs, because after a loss of the index all rankings need one.
         self._slots = asyncio.Semaphore(REPAIRS_AT_ONCE)
 
@@ -441,9 +441,8 @@ class IndexRepairer:
                 followed.setdefault(state.position, []).append(state)
         if build:
             await self.build(board, ranking, replacing=build)
-            log.info(
-                "index_rebuilt", board=board.uuid, period=ranking.period_id, parts=len(build), of_parts=ranking.parts
-            )
+            if (count := self._built_log.count()) is not None:
+                log.info("index_rebuilt", rankings=count, last_board=board.uuid, last_period=ranking.period_id)
         for since, some in followed.items():
             if not await self._catch_up(since, {ranking: some}, position):
                 return False

@@ -12,7 +12,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import structlog
@@ -25,6 +25,7 @@ from laurels.core.people import GLOBAL
 from laurels.core.periods import missing_spans
 from laurels.core.windows import Period
 from laurels.errors import LaurelsError, Unavailable
+from laurels.logs import LogLimit
 from laurels.ports import Clock, Index, Ledger
 from laurels.service.audit.audit_log import AuditLog
 from laurels.service.boards.boards import Boards
@@ -40,10 +41,10 @@ from laurels.service.seasons.freezer import SWEEP_AFTER_US, Freezer
 log = structlog.get_logger()
 
 MAKE_AHEAD_EVERY_S = 1.0
-# For how long one run of the job freezes periods.
+# For how long one run of the job starts to freeze and sweep periods.
 FREEZE_FOR_S = 10.0
-# What a freeze costs besides its final ranks, in rows.
-ROWS_PER_FREEZE = 100
+# What a freeze, a refreeze or a step of a sweep costs besides its rows, in rows.
+ROWS_PER_STEP = 100
 EVERY_US = 3600 * SECOND_US
 # Minimum interval between queries to the ledger for work that is rarely due.
 LOOK_EVERY_US = 10 * SECOND_US
@@ -54,6 +55,10 @@ MODERATION = "moderation"
 RETENTION = "retention"
 TRIM = "trim"
 RESHARD = "reshard"
+
+
+# A step for a period: adds to the counts, and returns how many rows it took and whether it was the last one.
+_Step = Callable[[Board, Period, dict[str, int]], Awaitable[tuple[int, bool]]]
 
 
 class JobDefinitions:
@@ -88,6 +93,9 @@ class JobDefinitions:
         self._looked_for_unswept = 0
         self._looked_for_runs = 0
         self._last_runs: dict[str, int] = {}
+        # True after a ranking could not be dropped in this run of the job.
+        self._waits_to_sweep = False
+        self._sweep_log = LogLimit()
 
     @property
     def jobs(self) -> list[Job]:
@@ -120,49 +128,69 @@ class JobDefinitions:
     async def _see_to_periods(self) -> dict[str, Any]:
         """Create, freeze, refreeze and sweep periods.
 
-        Creates first, and at least every `MAKE_AHEAD_EVERY_S` seconds between freezes, so that new scores always find
-        their period. The pods take turns, so that one with very many resets does not delay those of the others. A board
-        that fails does not block the others: the errors are raised together at the end.
+        Creates first, and at least every `MAKE_AHEAD_EVERY_S` seconds between the other steps, so that new scores
+        always find their period. The pods take turns, so that one with very many resets does not delay those of the
+        others. Freezes alternate with refreezes and sweeps, so that neither waits for all of the other. A board that
+        fails does not block the others: the errors are raised together at the end.
         """
         await self._boards.reload()
         failures: dict[str, str] = {}
-        made = frozen = users = 0
-        turns: FairQueue[tuple[Board, Period]] = FairQueue()
-        known: set[int] = set()
+        counts = {"made": 0, "frozen": 0, "finalRanks": 0, "refrozen": 0, "swept": 0}
+        freezes, others = _Turns(), await self._find_others()
         made_at = -math.inf
         ends = time.monotonic() + FREEZE_FOR_S
         while True:
             if time.monotonic() > made_at + MAKE_AHEAD_EVERY_S:
-                made += await self._make_ahead(failures)
+                counts["made"] += await self._make_ahead(failures)
                 # Other periods may have ended meanwhile.
                 for board, period in self._freezer.due():
-                    if period.id not in known:
-                        known.add(period.id)
-                        turns.add(board.pod_id, ROWS_PER_FREEZE, (board, period))
+                    freezes.add(board, period, self._freeze)
                 made_at = time.monotonic()
-            if not turns or time.monotonic() > ends:
-                # What is left is due at once, after the refreezes and sweeps below.
+            if not (freezes or others) or time.monotonic() > ends:
                 break
-            pod_id, _, (board, period) = turns.take()
-            with _noted(failures, board):
-                total = await self._freezer.freeze(board, period)
-                frozen += total is not None
-                users += total or 0
-                turns.charge(pod_id, total or 0)
-        refrozen = 0
-        for board, period in await self._freezer.refreezing():
-            with _noted(failures, board):
-                refrozen += await self._freezer.refreeze(board, period)
-        result = {
-            "made": made,
-            "frozen": frozen,
-            "finalRanks": users,
-            "refrozen": refrozen,
-            "swept": await self._freezer.sweep(),
-        }
+            for turns in (freezes, others):
+                if turns:
+                    await turns.take_one(counts, failures)
+        if others:
+            # What is left is due at once.
+            self._looked_for_unswept = 0
         if failures:
             raise Unavailable("internal", "; ".join(f"{uuid}: {reason}" for uuid, reason in failures.items()))
-        return result
+        return counts
+
+    async def _find_others(self) -> "_Turns":
+        """Return the refreezes and the sweeps that are due."""
+        turns = _Turns()
+        for board, period in await self._freezer.refreezing():
+            turns.add(board, period, self._refreeze)
+        for board, period in await self._freezer.unswept():
+            turns.add(board, period, self._sweep)
+        self._waits_to_sweep = False
+        return turns
+
+    async def _freeze(self, board: Board, period: Period, counts: dict[str, int]) -> tuple[int, bool]:
+        total = await self._freezer.freeze(board, period)
+        counts["frozen"] += total is not None
+        counts["finalRanks"] += total or 0
+        return total or 0, True
+
+    async def _refreeze(self, board: Board, period: Period, counts: dict[str, int]) -> tuple[int, bool]:
+        counts["refrozen"] += await self._freezer.refreeze(board, period)
+        return 0, True
+
+    async def _sweep(self, board: Board, period: Period, counts: dict[str, int]) -> tuple[int, bool]:
+        if self._waits_to_sweep:
+            return 0, True
+        try:
+            removed, is_done = await self._freezer.sweep_some(board, period)
+        except LaurelsError as error:
+            # The index is away: no other ranking can be dropped either. A later run tries again.
+            self._waits_to_sweep = True
+            if (count := self._sweep_log.count()) is not None:
+                log.info("sweep_waits", period=period.name, reason=error.message, count=count)
+            return 0, True
+        counts["swept"] += is_done
+        return removed, is_done
 
     async def _make_ahead(self, failures: dict[str, str]) -> int:
         made = 0
@@ -237,6 +265,30 @@ class JobDefinitions:
             "auditEntries": await self._audit_log.forget(),
         }
         return removed | forgotten
+
+
+class _Turns:
+    """Steps for periods, in which pods take turns. Each period is added once per run of the job."""
+
+    def __init__(self) -> None:
+        self._queue: FairQueue[tuple[Board, Period, _Step]] = FairQueue()
+        self._known: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def add(self, board: Board, period: Period, step: "_Step") -> None:
+        if period.id not in self._known:
+            self._known.add(period.id)
+            self._queue.add(board.pod_id, ROWS_PER_STEP, (board, period, step))
+
+    async def take_one(self, counts: dict[str, int], failures: dict[str, str]) -> None:
+        pod_id, _, (board, period, step) = self._queue.take()
+        with _noted(failures, board):
+            rows, is_done = await step(board, period, counts)
+            self._queue.charge(pod_id, rows)
+            if not is_done:
+                self._queue.add(pod_id, ROWS_PER_STEP, (board, period, step))
 
 
 @contextlib.contextmanager

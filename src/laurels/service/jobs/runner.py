@@ -14,6 +14,7 @@ import structlog
 
 from laurels.core.ids import new_secret
 from laurels.errors import LaurelsError
+from laurels.logs import LogLimit
 from laurels.metrics import JOB_RUNS, JOB_SUCCESS
 from laurels.ports import Clock, JobRun, JobStore
 from laurels.settings import JobSettings
@@ -47,6 +48,7 @@ class JobRunner:
         self._lease_ms = lease_ms
         self.owner = new_secret()[:12]
         self._tasks: list[asyncio.Task[None]] = []
+        self._failed_log = LogLimit()
         self._busy = {job.name: asyncio.Lock() for job in jobs}
 
     def start(self) -> None:
@@ -74,8 +76,8 @@ class JobRunner:
             except LaurelsError as error:
                 # The ledger is unreachable, so the error can't be stored.
                 log.debug("job_waits", job=job.name, reason=error.message)
-            except Exception:
-                log.exception("job_failed", job=job.name)
+            except Exception as error:  # noqa: BLE001 - logged
+                self._log_failure(job, f"{type(error).__name__}: {error}", error)
 
     async def _run_regularly(self, job: Job) -> None:
         while True:
@@ -95,16 +97,20 @@ class JobRunner:
             JOB_SUCCESS.labels(job.name).set(self._clock.now_us() / 1e6)
         except LaurelsError as error:
             failure = error.message
-            log.warning("job_failed", job=job.name, reason=failure)
+            self._log_failure(job, failure)
         except asyncio.CancelledError:
             with contextlib.suppress(LaurelsError):
                 await self._store.leave(job.name, self.owner, self._clock.now_us(), None, "The server was stopped.")
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - stored and logged
             failure = f"{type(error).__name__}: {error}"
-            log.exception("job_failed", job=job.name)
+            self._log_failure(job, failure, error)
         JOB_RUNS.labels(job.name, "failed" if failure else "done").inc()
         await self._store.leave(job.name, self.owner, self._clock.now_us(), result, failure)
+
+    def _log_failure(self, job: Job, reason: str, error: Exception | None = None) -> None:
+        if (count := self._failed_log.count(job.name)) is not None:
+            log.warning("job_failed", job=job.name, reason=reason, count=count, exc_info=error)
 
     @contextlib.asynccontextmanager
     async def _renewed(self, job: Job) -> AsyncIterator[None]:

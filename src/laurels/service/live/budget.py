@@ -36,6 +36,11 @@ class Budget:
             self._serving = start_apart(self._serve(), "serve live views in turn")
         await turn
 
+    def correct(self, pod_id: str, rows: int) -> None:
+        """Count what a read took besides what it was charged before: negative if it found fewer rows."""
+        self._waiting.charge(pod_id, rows)
+        self._spent_until += rows * self._each_s
+
     async def close(self) -> None:
         if self._serving is not None:
             await end_tasks([self._serving])

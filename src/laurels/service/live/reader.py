@@ -50,7 +50,8 @@ class Reader:
         if mark is not None and mark == known:
             return None
         # A view of more rows than there are users reads only the users.
-        await self._budget.take(board.pod_id, look.size if before is None else min(look.size, before.total + 1))
+        taken = look.size if before is None else min(look.size, before.total + 1)
+        await self._budget.take(board.pod_id, taken)
         try:
             read: ReadResult[Page]
             if isinstance(look, TopSpec):
@@ -61,7 +62,9 @@ class Reader:
             if error.code not in {"user_not_found", "user_not_ranked"}:
                 raise
             everybody = await self._reads.top(board, look.selection, 0, 1, target)
+            self._budget.correct(board.pod_id, 1 - taken)
             return mark, State(facts, [], everybody.value.total, everybody.degraded)
+        self._budget.correct(board.pod_id, len(read.value.entries) - taken)
         if look.selection.viewer is not None:
             ((_, ranking), _) = await self._reads.revision(board, look.selection)
             if (ranking.shadow_viewer is None) != (target[1].shadow_viewer is None):

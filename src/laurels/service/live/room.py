@@ -5,6 +5,7 @@ for each subscriber's address, because an address could otherwise make a view of
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TypeVar
 
 from laurels.core.addresses import limited_address
@@ -19,6 +20,9 @@ VIEW_ROWS = 1_000_000
 POD_SHARE = 0.75
 POD_VIEW_ROWS = 500_000
 POD_ANONYMOUS_ROWS = 100_000
+# The views that callers without a key have made, of all pods together; and those made with one key.
+ALL_ANONYMOUS_ROWS = 500_000
+KEY_VIEW_ROWS = 250_000
 # Maximum number of rows that the subscribers of one address follow; that a caller without a key follows; and in the
 # views that the callers without a key of one address have made.
 ADDRESS_ROWS = 100_000
@@ -42,6 +46,8 @@ class Room:
         # Of the views, by pod.
         self._rows: Counter[str] = Counter()
         self._anonymous_rows: Counter[str] = Counter()
+        # By pod and key: the rows of the views that it has made.
+        self._key_rows: Counter[tuple[str, str]] = Counter()
         # By address: the rows of the views that its callers without a key have made.
         self._made_rows: Counter[str] = Counter()
 
@@ -77,6 +83,7 @@ class Room:
     def open_view(self, maker: SubscriberAccess, rows: int) -> None:
         """Count the rows of a view. `maker`: its first subscriber."""
         self._rows[maker.pod_id] += rows
+        self._key_rows[maker.pod_id, maker.key_id] += rows
         if maker.is_anonymous:
             self._anonymous_rows[maker.pod_id] += rows
             if (address := _address_of(maker)) is not None:
@@ -84,13 +91,13 @@ class Room:
 
     def close_view(self, maker: SubscriberAccess, rows: int) -> None:
         _take(self._rows, maker.pod_id, rows)
+        _take(self._key_rows, (maker.pod_id, maker.key_id), rows)
         if maker.is_anonymous:
             _take(self._anonymous_rows, maker.pod_id, rows)
             if (address := _address_of(maker)) is not None:
                 _take(self._made_rows, address, rows)
 
     def _need_room(self, audience: SubscriberAccess, rows: int, new_rows: int) -> None:
-        limits, pod_id = self._settings, audience.pod_id
         if audience.is_anonymous and rows > ANONYMOUS_ROWS:
             raise Invalid(
                 "out_of_range",
@@ -98,29 +105,55 @@ class Room:
                 field="limit",
                 rule=f"<= {ANONYMOUS_ROWS} rows",
             )
-        if self._subscriptions >= limits.max_live or self.rows + new_rows > VIEW_ROWS:
-            raise _full("This server has reached its limit of subscriptions. Try again later.")
-        if self._per_pod[pod_id] >= max(1, int(limits.max_live * POD_SHARE)):
-            raise _full("This pod has its share of the subscriptions of this server. Try again later.")
-        if self._rows[pod_id] + new_rows > POD_VIEW_ROWS:
-            raise _full(f"The live views of this pod have {POD_VIEW_ROWS:,} rows on this server, the maximum.")
-        if audience.is_anonymous and self._anonymous_rows[pod_id] + new_rows > POD_ANONYMOUS_ROWS:
-            raise _full(f"The live views without a key have {POD_ANONYMOUS_ROWS:,} rows of this pod, the maximum.")
-        if self._per_key[pod_id, audience.key_id] >= limits.max_live_per_key:
-            whose = "without a key, to the boards of one pod," if audience.is_anonymous else "with this key"
-            raise _full(f"At most {limits.max_live_per_key} subscriptions {whose} are allowed.")
+        for is_full, told in self._checks(audience, rows, new_rows):
+            if is_full:
+                raise _full(told)
+
+    def _checks(self, audience: SubscriberAccess, rows: int, new_rows: int) -> Iterator[tuple[bool, str]]:
+        """Yield for each limit whether it is reached, and what to tell the caller then."""
+        limits, pod_id, key = self._settings, audience.pod_id, (audience.pod_id, audience.key_id)
+        yield (
+            self._subscriptions >= limits.max_live or self.rows + new_rows > VIEW_ROWS,
+            "This server has reached its limit of subscriptions. Try again later.",
+        )
+        yield (
+            self._per_pod[pod_id] >= max(1, int(limits.max_live * POD_SHARE)),
+            "This pod has its share of the subscriptions of this server. Try again later.",
+        )
+        yield (
+            self._rows[pod_id] + new_rows > POD_VIEW_ROWS,
+            f"The live views of this pod have {POD_VIEW_ROWS:,} rows on this server, the maximum.",
+        )
+        whose = "without a key, to the boards of one pod," if audience.is_anonymous else "with this key"
+        yield (
+            self._per_key[key] >= limits.max_live_per_key,
+            f"At most {limits.max_live_per_key} subscriptions {whose} are allowed.",
+        )
+        if audience.is_anonymous:
+            yield (
+                self._anonymous_rows[pod_id] + new_rows > POD_ANONYMOUS_ROWS,
+                f"The live views without a key have {POD_ANONYMOUS_ROWS:,} rows of this pod, the maximum.",
+            )
+            yield (
+                self._anonymous_rows.total() + new_rows > ALL_ANONYMOUS_ROWS,
+                f"The live views without a key have {ALL_ANONYMOUS_ROWS:,} rows, the maximum.",
+            )
+        else:
+            yield (
+                self._key_rows[key] + new_rows > KEY_VIEW_ROWS,
+                f"The live views of this key have {KEY_VIEW_ROWS:,} rows on this server, the maximum.",
+            )
         address = _address_of(audience)
-        if address is not None and (
-            self._per_address[address] >= limits.max_live_per_address
-            or self._address_rows[address] + rows > ADDRESS_ROWS
-        ):
-            raise _full(f"At most {limits.max_live_per_address} subscriptions of an address are allowed.")
-        if (
-            address is not None
-            and audience.is_anonymous
-            and self._made_rows[address] + new_rows > ADDRESS_ANONYMOUS_ROWS
-        ):
-            raise _full(f"Without a key, the live views of an address have at most {ADDRESS_ANONYMOUS_ROWS:,} rows.")
+        if address is not None:
+            yield (
+                self._per_address[address] >= limits.max_live_per_address
+                or self._address_rows[address] + rows > ADDRESS_ROWS,
+                f"At most {limits.max_live_per_address} subscriptions of an address are allowed.",
+            )
+            yield (
+                audience.is_anonymous and self._made_rows[address] + new_rows > ADDRESS_ANONYMOUS_ROWS,
+                f"Without a key, the live views of an address have at most {ADDRESS_ANONYMOUS_ROWS:,} rows.",
+            )
 
 
 def _address_of(audience: SubscriberAccess) -> str | None:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from laurels.core.ids import new_secret
 from laurels.core.instants import SECOND_US
 from laurels.errors import LaurelsError, NotFound, Unavailable
+from laurels.logs import LogLimit
 from laurels.metrics import DELIVERED, OUTBOX
 from laurels.ports import Clock, Message, Outbox, Sender, Webhook
 from laurels.retry import Backoff
@@ -45,6 +46,7 @@ class Webhooks:
         self._sender = sender
         self._clock = clock
         self._receivers: dict[str, _Receiver] = {}
+        self._failed_log = LogLimit()
 
     async def put(self, pod_id: str, url: str) -> tuple[Webhook, bool]:
         """Set the webhook of a pod, and return it with True if it is new.
@@ -142,7 +144,14 @@ class Webhooks:
             await self._outbox.failed(message.message_id, next_try, error.message[:ERROR_CHARS])
             receiver.failed(message.message_id, self._clock.now_us())
             DELIVERED.labels("failed").inc()
-            log.info("webhook_failed", pod=message.pod_id, message=message.message_id, reason=error.message)
+            if (count := self._failed_log.count(message.pod_id)) is not None:
+                log.info(
+                    "webhook_failed",
+                    pod=message.pod_id,
+                    last_message=message.message_id,
+                    reason=error.message,
+                    count=count,
+                )
             return False
         self._receivers.pop(message.pod_id, None)
         await self._outbox.delivered(message.message_id, self._clock.now_us())

@@ -28,7 +28,7 @@ from laurels.core.people import GLOBAL
 from laurels.core.periods import terms_of
 from laurels.core.rewards import Terms
 from laurels.core.windows import Period, PeriodState
-from laurels.errors import LaurelsError, Stale
+from laurels.errors import Stale
 from laurels.metrics import FROZEN_PERIODS, GRANTS
 from laurels.ports import BoardUpdate, Clock, Final, Grant, Index, Ledger, Message, ModerationAction, Row, StoredAction
 from laurels.service.boards.boards import Boards
@@ -38,6 +38,7 @@ log = structlog.get_logger()
 # Servers may keep reading the ranking of a period for this long after another server froze it.
 SWEEP_AFTER_US = 60 * SECOND_US
 SWEEP_ROWS = 2000
+SWEEPS_AT_ONCE = 10
 REFOLD_USERS = 500
 # Places per message. Chunk sizes are a multiple of it, so a retry builds the same messages.
 MESSAGE_PLACES = 100
@@ -158,25 +159,27 @@ class Freezer:
         ]
         return known, [grant for grant in known if (grant.user_id, grant.reward) not in had]
 
-    async def sweep(self) -> int:
-        """Remove the rankings and rows that final ranks have replaced, and return how many periods were due.
+    async def unswept(self) -> list[tuple[Board, Period]]:
+        """Return the periods whose final ranks have replaced their rankings and rows `SWEEP_AFTER_US` ago."""
+        found = await self._ledger.periods.unswept(self._clock.now_us() - SWEEP_AFTER_US)
+        return [(self._boards.by_id(board_id), period) for board_id, period in found]
 
-        A period is due `SWEEP_AFTER_US` after its freeze.
+    async def sweep_some(self, board: Board, period: Period) -> tuple[int, bool]:
+        """Remove the ranking of a period and some of its rows.
+
+        Returns how many rows were removed, and whether those were the last ones. Raises `Unavailable` and removes no
+        rows if the index can't be reached.
         """
-        swept = await self._ledger.periods.unswept(self._clock.now_us() - SWEEP_AFTER_US)
-        for board_id, period in swept:
-            try:
-                for ranking in self._boards.by_id(board_id).rankings(period.id):
-                    await self._index.drop(ranking)
-            except LaurelsError as error:
-                # The next run retries; until then the rows stay too.
-                log.info("sweep_waits", period=period.name, reason=error.message)
-                continue
-            left = True
-            while left:
-                left = await self._ledger.periods.sweep(period.id, SWEEP_ROWS) == SWEEP_ROWS
-                await asyncio.sleep(0)
-        return len(swept)
+        for ranking in board.rankings(period.id):
+            await self._index.drop(ranking)
+        removed = 0
+        for _ in range(SWEEPS_AT_ONCE):
+            count = await self._ledger.periods.sweep(period.id, SWEEP_ROWS)
+            removed += count
+            if count < SWEEP_ROWS:
+                return removed, True
+            await asyncio.sleep(0)
+        return removed, False
 
 
 def _is_over(board: Board, period: Period, now: int) -> bool:

@@ -5,6 +5,7 @@ Admin keys have no rate limits.
 
 import asyncio
 import enum
+import math
 import time
 from collections.abc import Callable
 
@@ -42,7 +43,7 @@ class Work(enum.Enum):
 class Gate:
     """Admits the calls of one caller to one pod."""
 
-    __slots__ = ("_address_rate", "_limits", "_pod_id", "_queued_s", "_rates", "_shedder")
+    __slots__ = ("_address_rate", "_bulk_bytes", "_limits", "_pod_id", "_queued_s", "_rates", "_shedder")
 
     def __init__(
         self,
@@ -59,13 +60,15 @@ class Gate:
         self._shedder = shedder
         self._queued_s = queued_s
         self._pod_id = pod_id
+        # Only writes have bulk.
+        self._bulk_bytes = math.inf if queued_s is None else BULK_BYTES
 
     def sheds(self, body_bytes: int = 0) -> bool:
         """Return True if a call must be refused, because the server is overloaded. Cheap: before the body is decoded.
 
-        Bulk is never refused: its queue is bounded, and its senders prefer to wait.
+        Bulk writes are never refused: their queue is bounded, and their senders prefer to wait.
         """
-        if self._shedder is None or body_bytes > BULK_BYTES:
+        if self._shedder is None or body_bytes > self._bulk_bytes:
             return False
         queued_s = 0.0 if self._queued_s is None else self._queued_s(self._pod_id)
         return not self._shedder.admits(self._pod_id, queued_s)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
-from laurels.errors import LaurelsError, TooMany
+from laurels.errors import TooMany
 from laurels.ports import SharedBuckets, Spending
 from laurels.tasks import end_tasks
 
@@ -93,10 +93,20 @@ class Rates:
                 taken = [self._unshared.pop(name) for name in names]
                 try:
                     await self._share(taken)
-                except LaurelsError as error:
-                    # Each server limits its own calls meanwhile.
-                    log.debug("rates_not_shared", reason=error.message)
+                except Exception as error:  # noqa: BLE001 - sharing must go on; each server limits its own calls meanwhile
+                    log.debug("rates_not_shared", reason=str(error))
+                    self._take_back(taken)
                     break
+
+    def _take_back(self, taken: list[tuple[Rate, float]]) -> None:
+        """Report these tokens next time. A bucket that has refilled since is full whatever was taken before."""
+        now = time.monotonic()
+        for rate, tokens in taken:
+            if rate.bucket in self._left:
+                left, then = self._left[rate.bucket]
+                if left + (now - then) * rate.per_s < rate.size:
+                    _, since_then = self._unshared.get(rate.bucket, (rate, 0.0))
+                    self._unshared[rate.bucket] = (rate, min(rate.size, tokens + since_then))
 
     async def _share(self, taken: list[tuple[Rate, float]]) -> None:
         assert self._shared is not None, "only shared buckets are reported"

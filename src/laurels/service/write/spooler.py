@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from laurels.core.board import Board
 from laurels.errors import LaurelsError
+from laurels.logs import LogLimit
 from laurels.metrics import EVENTS, SPOOL, SPOOL_ASIDE, SPOOL_DAMAGED, SPOOLED
 from laurels.ports import Clock, Event, RecordedEvent, RecordOutcome, Spool
 from laurels.service.index.updater import IndexUpdater
@@ -23,6 +24,7 @@ from laurels.service.write.recorder import Recorder
 from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
+_log_limit = LogLimit()
 
 REPLAY_EVENTS = 500
 POLL_S = 0.2
@@ -180,7 +182,14 @@ class Spooler:
                 self._tries += 1
                 raise error
         for _, event, error in failed:
-            log.warning("spooled_event_put_aside", event_id=event.event_id, code=error.code, reason=error.message)
+            if (count := _log_limit.count(error.code)) is not None:
+                log.warning(
+                    "spooled_event_put_aside",
+                    last_event_id=event.event_id,
+                    code=error.code,
+                    reason=error.message,
+                    count=count,
+                )
         return [self._aside(item, error.code, error.message) for item, _, error in failed]
 
     def _aside(self, item: bytes, code: str, reason: str) -> _Aside:
@@ -242,8 +251,12 @@ def _tell_outcome(event: Event, record: RecordedEvent) -> None:
     EVENTS.labels(record.outcome.value).inc()
     if record.outcome is RecordOutcome.CONFLICT:
         # The sender already has its answer. The first event with this id stays.
-        log.warning("spooled_event_conflicts", board=event.board.uuid, event_id=event.event_id)
+        told = "spooled_event_conflicts"
     elif record.outcome is RecordOutcome.ERASED:
-        log.info("spooled_event_erased", board=event.board.uuid)
+        told = "spooled_event_erased"
     elif not event.board.periods_at(event.at):
-        log.warning("spooled_event_late", board=event.board.uuid, event_id=event.event_id)
+        told = "spooled_event_late"
+    else:
+        return
+    if (count := _log_limit.count(told)) is not None:
+        log.warning(told, last_board=event.board.uuid, last_event_id=event.event_id, count=count)
