@@ -19,7 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from msgspec.structs import replace
 
 from laurels.adapters.memory_index import MemoryIndex
-from laurels.adapters.redis import RedisConnection, RedisIndex, parse_redis_url, split_ranks
+from laurels.adapters.redis import RedisConnection, RedisIndex, parse_redis_url, seek, split_ranks
 from laurels.core.board import Ranking, RankStyle, ShadowViewer
 from laurels.core.order import Order, Ties
 from laurels.core.people import GLOBAL, Hidden
@@ -404,8 +404,9 @@ class SmallStepsIndexMachine(RedisIndexMachine):
 
     def __init__(self) -> None:
         self.patch = pytest.MonkeyPatch()
-        for name, value in {"SAMPLES": 3, "SEEK_ROWS": 1, "SLACK": 2, "KEYS_AT_ONCE": 5, "DISTINCT_SCORES": 3}.items():
+        for name, value in {"NEAR_ROWS": 1, "SLACK_ROWS": 2, "KEYS_AT_ONCE": 5, "SIGMAS": 1}.items():
             self.patch.setattr(split_ranks, name, value)
+        self.patch.setattr(seek, "ENOUGH_ROWS", 2)
         super().__init__()
 
     def teardown(self) -> None:

@@ -1,6 +1,7 @@
-"""Rows of a split ranking: their order, the merge of the rows of all parts, and the search for an offset."""
+"""Rows of a split ranking: their order, and the merge of the rows of all parts."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -13,25 +14,42 @@ START: Key = (-math.inf, NO_TIME)
 END: Key = (math.inf, NO_TIME)
 
 
-class SliceWanted(NamedTuple):
-    """Rows around a key: up to `above` before it, and `below` from it on."""
+class Wanted(NamedTuple):
+    """Rows around a key: up to `above` before it, and `below` from it on.
+
+    `shares`: how many of the rows from the key on each part has, if that is known. `owner`: the only part that is
+    asked for rows.
+    """
 
     key: Key
-    above: int
-    below: int
+    above: int = 0
+    below: int = 0
+    shares: Sequence[int] | None = None
+    owner: int | None = None
+
+    def rows_of(self, part: int, parts: int, sigmas: int) -> tuple[int, int]:
+        """Return how many rows to ask a part for, above the key and from it on."""
+        if self.owner is not None and part != self.owner:
+            return 0, 0
+        if self.owner is not None:
+            return self.above, self.below
+        above, below = likely_share(self.above, parts, sigmas), likely_share(self.below, parts, sigmas)
+        return above, below + (0 if self.shares is None else self.shares[part])
 
 
 class Slice(NamedTuple):
     """Neighbouring rows of the whole ranking, before a key and from it on, and the numbers of the key.
 
-    `before` users come before the key, and `better` have a better score.
+    `before` users come before the key, and `better` have a better score. `offsets` are those of the key in each part.
     """
 
+    key: Key
     total: int
     before: int
     better: int
     above: list[Key]
     below: list[Key]
+    offsets: list[int]
 
     def covers(self, above: int, below: int) -> bool:
         return len(self.above) >= min(above, self.before) and len(self.below) >= min(below, self.total - self.before)
@@ -41,44 +59,18 @@ class Slice(NamedTuple):
         number = offset - self.before
         return self.below[number][0] if 0 <= number < len(self.below) else None
 
-
-class Span(NamedTuple):
-    """The rows of a part between two keys: the offsets of both, and evenly spaced rows."""
-
-    low: int
-    high: int
-    rows: list[Key]
-
-    def offset(self, number: int) -> int:
-        """Return the offset of a row; of the high key after the last row."""
-        return self.low + number * (self.high - self.low) // len(self.rows) if number < len(self.rows) else self.high
+    def better_than(self, score: float) -> int | None:
+        """Return how many users have a better score than a row of the slice; None if the slice does not tell."""
+        if score == self.key[0]:
+            return self.better
+        for rows, first in ((self.above, self.before - len(self.above)), (self.below, self.before)):
+            number = bisect_left(rows, (score, b""))
+            if number < len(rows) and rows[number][0] == score and (number or not first):
+                return first + number
+        return None
 
 
-def narrow(spans: Sequence[Span], low: Key, high: Key, offset: int, slack: int) -> tuple[Key, Key]:
-    """Return the closest two of the rows between which an offset of the whole ranking is, less `slack` rows.
-
-    Of a row, it is known how many rows come before it in its own part, and in another part that they are between two
-    neighbouring rows of that part.
-    """
-    least = [span.low for span in spans]
-    most = [span.offset(0) for span in spans]
-    seen = [0] * len(spans)
-    fewest, maximum = sum(least), sum(most)
-    for row, part in sorted((row, part) for part, span in enumerate(spans) for row in span.rows):
-        exact = spans[part].offset(seen[part])
-        if maximum - most[part] + exact <= offset - slack:
-            low = row
-        if fewest - least[part] + exact > offset:
-            return low, row
-        seen[part] += 1
-        following = spans[part].offset(seen[part])
-        fewest += exact + 1 - least[part]
-        maximum += following - most[part]
-        least[part], most[part] = exact + 1, following
-    return low, high
-
-
-def merge_rows(answers: Sequence[Answer], wanted: Sequence[SliceWanted]) -> list[Slice]:
+def merge_rows(answers: Sequence[Answer], wanted: Sequence[Wanted]) -> list[Slice]:
     """Merge the rows of all parts around each key.
 
     A row belongs to the slice only if no part can have rows between it and the key that it did not return.
@@ -91,8 +83,10 @@ def merge_rows(answers: Sequence[Answer], wanted: Sequence[SliceWanted]) -> list
         top, bottom = START, END
         above: list[Key] = []
         below: list[Key] = []
+        offsets = []
         for answer in answers:
             offset, ahead, start, flat = answer[4][number]
+            offsets.append(offset)
             before, better = before + offset, better + ahead
             rows = read_rows(flat)
             above += rows[: offset - start]
@@ -103,14 +97,14 @@ def merge_rows(answers: Sequence[Answer], wanted: Sequence[SliceWanted]) -> list
                 bottom = min(bottom, rows[-1] if start + len(rows) > offset else want.key)
         above = sorted(row for row in above if row >= top)
         below = sorted(row for row in below if row <= bottom)
-        slices.append(Slice(total, before, better, above, below))
+        slices.append(Slice(want.key, total, before, better, above, below, offsets))
     return slices
 
 
-def likely_share(rows: int, parts: int) -> int:
+def likely_share(rows: int, parts: int, sigmas: int) -> int:
     """Return how many of some neighbouring rows one part has, at most, in nearly all cases."""
     mean = rows / parts
-    return min(rows, math.ceil(mean + 4 * math.sqrt(mean)) + 2)
+    return min(rows, math.ceil(mean + sigmas * math.sqrt(mean)) + 2)
 
 
 def pack_keys(asked: Iterable[tuple[Key, int, int]]) -> tuple[bytes, bytes]:

@@ -1,9 +1,10 @@
 -- Reads a part of a ranking at one moment, around keys that need not be in it. A key is a score and a member.
--- ARGV: a list of {score, user, above, count}, the 8 bytes of time of each, and a list of bounds for ZCOUNT, or '' if no
--- ends are wanted. Returns how many users are ranked, the first and the last score ('' if they are not wanted), how many
--- come before each bound, and for each key: how many come before it, how many have a better score, the offset of the
--- first row, and the rows: up to `above` before the key, and `count` from the key on.
-local problem = unreadable()
+-- ARGV: a list of {score, user, above, count}, the 8 bytes of time of each, a list of bounds for ZCOUNT, or '' if no ends
+-- are wanted, a score and a limit, or '' if no distinct scores are wanted, and '1' to leave out the user of each key.
+-- Returns how many users are ranked, the first and the last score ('' if they are not wanted), how many come before each
+-- bound, for each key how many come before it, how many have a better score, the offset of the first row and the rows (up
+-- to `above` before the key, and `count` from the key on), and the distinct scores before the given one, up to the limit.
+local problem = unreadable(ARGV[4] ~= '' and 'd' or 'o')
 if problem then
     return reply(problem)
 end
@@ -26,6 +27,19 @@ for i, key in ipairs(cmsgpack.unpack(ARGV[1])) do
     if start < stop then
         rows = redis.call('ZRANGE', z, start, stop - 1, 'WITHSCORES')
     end
+    if ARGV[6] == '1' then
+        local own, score = locate(view, key[2], math.huge)
+        if own and own < offset then
+            offset = offset - 1
+            if tonumber(score) < tonumber(key[1]) then
+                better = better - 1
+            end
+        end
+    end
     pages[i] = {offset, better, start, rows}
 end
-return reply('ok', total, first, last, before, pages)
+local distinct = {}
+if ARGV[4] ~= '' then
+    distinct = redis.call('ZRANGEBYSCORE', view.d, '-inf', '(' .. ARGV[4], 'LIMIT', 0, ARGV[5])
+end
+return reply('ok', total, first, last, before, pages, distinct)
