@@ -1,8 +1,8 @@
 """PostgreSQL with 100 million events and 25 million players, beside an empty one.
 
-Records batches of events through the ledger, in a fresh database and in one that is filled to the given size, and prints
-the rate of both. In the full one it then records again while old events are pruned and while the rows of a frozen period
-are swept, and prints the rate and the response times of batches beside those alone.
+Records batches of events through the ledger, in a fresh database and in one that is filled to the given size, and
+prints the rate of both. In the full one it then records again while old events are pruned and while the rows of a
+frozen period are swept, and prints the rate and the response times of batches beside those alone.
 
 The stored event ids are half in order of time, as Laurels makes them, and half random, as callers may send them; both
 kinds are recorded. Users are chosen at random among all.

@@ -13,6 +13,7 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Sequence
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
+from redis.crc import key_slot
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -121,9 +123,13 @@ class _Command:
 
 
 class _NodeQueue:
-    """The commands that wait for one server, and the number of pipelines in flight."""
+    """The commands that wait for one server, and the number of pipelines in flight.
 
-    def __init__(self) -> None:
+    `node`: the name of a cluster node; '' without a cluster, or if the node is unknown.
+    """
+
+    def __init__(self, node: str) -> None:
+        self.node = node
         self.queue: deque[_Command] = deque()
         self.flying = 0
 
@@ -239,7 +245,10 @@ class RedisConnection:
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         for command in waiting:
-            self._queues.setdefault(self._node_name(command.key), _NodeQueue()).queue.append(command)
+            name = self._node_name(command.key)
+            if name not in self._queues:
+                self._queues[name] = _NodeQueue(name)
+            self._queues[name].queue.append(command)
         for queue in self._queues.values():
             self._launch(queue)
 
@@ -247,11 +256,8 @@ class RedisConnection:
         """Return the cluster node that owns a key; '' without a cluster, or before its nodes are known."""
         if not isinstance(self._client, RedisCluster):
             return ""
-        try:
-            node = self._client.get_node_from_key(key.decode())
-        except ERRORS:
-            return ""
-        return "" if node is None else str(node.name)
+        nodes = self._client.nodes_manager.slots_cache.get(_slot_of(key))
+        return str(nodes[0].name) if nodes else ""
 
     def _launch(self, queue: _NodeQueue) -> None:
         while queue.queue and queue.flying < PIPELINES:
@@ -262,7 +268,7 @@ class RedisConnection:
 
     async def _send(self, queue: _NodeQueue, commands: list[_Command]) -> None:
         try:
-            results = await self._send_or_repeat(commands)
+            results = await self._send_or_repeat(queue.node, commands)
         except (*ERRORS, Unavailable) as error:
             results = [error] * len(commands)
         except Exception as error:
@@ -315,8 +321,10 @@ class RedisConnection:
         if count is not None or not self._breakers:
             log.info("index_found", rankings=count or 1)
 
-    async def _send_or_repeat(self, commands: list[_Command]) -> list[Any]:
-        results = await self._try(commands, "EVALSHA")
+    async def _send_or_repeat(self, node: str, commands: list[_Command]) -> list[Any]:
+        results = await self._try(commands, "EVALSHA", node)
+        # The driver follows redirections to other nodes of a cluster, and learns from them.
+        await self._repeat(commands, results, AskError, "EVALSHA")
         # A lost connection may be an old one to a restarted server. So may be all idle ones of a cluster, which its
         # driver hands out in turn.
         end = time.monotonic() + self.timeout_s
@@ -336,13 +344,45 @@ class RedisConnection:
             for number, result in zip(numbers, again, strict=True):
                 results[number] = result
 
-    async def _try(self, commands: list[_Command], verb: str) -> list[Any]:
+    async def _try(self, commands: list[_Command], verb: str, node: str = "") -> list[Any]:
         try:
+            if node or not self.is_cluster:
+                return await self.send_to(node, commands, verb)
             return await self.send_pipeline(commands, verb)
         except LostConnection as error:
             return [error] * len(commands)
 
+    async def send_to(self, node: str, commands: list[_Command], verb: str) -> list[Any]:
+        """Send commands to one server, without the work that the driver does for each command."""
+        packed = _pack(commands, verb)
+        # Two waits: for a connection, and for the answer.
+        async with asyncio.timeout(self.timeout_s * 2):
+            async with self._connection_to(node) as connection:
+                await connection.send_packed_command(packed)
+                return [await _read(connection) for _ in commands]
+
+    @contextlib.asynccontextmanager
+    async def _connection_to(self, name: str) -> AsyncIterator[Any]:
+        client: Any = self.client
+        if not isinstance(client, RedisCluster):
+            connection = await client.connection_pool.get_connection()
+            try:
+                yield connection
+            finally:
+                await client.connection_pool.release(connection)
+            return
+        node = client.get_node(node_name=name)
+        if node is None:
+            raise LostConnection(f"The node {name} has left the cluster.")
+        connection = node.acquire_connection()
+        try:
+            await node.disconnect_if_needed(connection)
+            yield connection
+        finally:
+            node.release(connection)
+
     async def send_pipeline(self, commands: list[_Command], verb: str) -> list[Any]:
+        """Send commands through the driver, which finds the node of each, and follows redirections."""
         pipeline: Any = self.client.pipeline(transaction=False)
         for command in commands:
             name = command.script.sha if verb == "EVALSHA" else command.script.text
@@ -430,6 +470,31 @@ class RedisConnection:
 
     def _tls(self) -> dict[str, Any]:
         return {"ssl": True, "ssl_ca_certs": self._url.ca_file} if self._url.tls else {}
+
+
+@lru_cache(maxsize=100_000)
+def _slot_of(key: bytes) -> int:
+    return key_slot(key)
+
+
+def _pack(commands: Sequence[_Command], verb: str) -> bytes:
+    """Encode commands as Redis reads them."""
+    packed = []
+    for command in commands:
+        name = command.script.sha if verb == "EVALSHA" else command.script.text
+        packed.append(b"*%d\r\n" % (len(command.args) + 2))
+        for arg in (verb, name, *command.args):
+            value = arg if isinstance(arg, bytes) else str(arg).encode()
+            packed.append(b"$%d\r\n%b\r\n" % (len(value), value))
+    return b"".join(packed)
+
+
+async def _read(connection: Any) -> Any:
+    """Return the next answer, or the error that is the answer."""
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error
 
 
 def _is_lost(result: Any) -> bool:

@@ -43,7 +43,10 @@ DISTINCT_SCORES = 20_000
 
 
 class _Gathering(NamedTuple):
-    """What all parts have answered at one moment. `distinct`: the sorted distinct scores that are better than `worst`."""
+    """What all parts have answered at one moment.
+
+    `distinct`: the distinct scores that are better than `worst`, sorted.
+    """
 
     answers: list[Answer]
     total: int

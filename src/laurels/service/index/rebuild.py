@@ -82,6 +82,9 @@ class _Comparison:
                 self._missing = True
                 return
             differing = [row for row, found in zip(differing, held, strict=True) if not _same(row, found)]
+            if len(differing) > len(chunk) // 2:
+                # These are not rows that are on their way.
+                break
             await asyncio.sleep(POLL_S if differing else 0)
         self.users += [row.user_id for row in differing]
 
