@@ -257,7 +257,8 @@ def main() -> None:
             log_level="error",
             target_delay_ms="0",
             max_users="0",
-            repair_interval_ms="60000",
+            # A repair pass would begin to build what is missing, too.
+            repair_interval_ms="600000",
         ) as server,
         server.client() as client,
     ):

@@ -3,21 +3,21 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from laurels.adapters.redis import RedisIndex
-from laurels.core.board import Board, RankStyle
+from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.order import Ties
 from laurels.core.scores import RankState, Rule
 from laurels.core.windows import ALL_TIME
 from laurels.errors import Conflict, LaurelsError, NotFound
-from laurels.ports import IndexHealth, RanksWanted, Role
+from laurels.ports import IndexHealth, RanksWanted, Role, Row
 from laurels.service.boards.caller import Caller
-from laurels.service.index import resharder
+from laurels.service.index import repairer, resharder
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection
 from laurels.service.write.submissions import Accepted, Submission
@@ -75,7 +75,7 @@ async def layouts(laurels: Laurels, board: Board) -> set[int]:
 
 @pytest.fixture(autouse=True)
 def drop_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resharder, "DROP_AFTER_S", 0.05)
+    monkeypatch.setattr(resharder, "DROP_AFTER_US", 50_000)
 
 
 def test_split_board_ranks_on_write_only_if_asked(stage: Stage) -> None:
@@ -222,6 +222,12 @@ def test_change_of_shards_can_be_repeated_and_cancelled_and_refuses_another_one(
             assert cancelled.reshard.switched_at is not None
             stage.clock.now += 20 * SECOND_US
             await laurels.jobs.run_due()
+            # Writes no longer reach the other rankings, which are dropped next: nothing else may begin meanwhile.
+            for shards in (3, 8):
+                with pytest.raises(Conflict, match="being dropped"):
+                    await laurels.boards.change(laurels.boards.by_id(board.id), {"shards": shards})
+            stage.clock.now += 20 * SECOND_US
+            await laurels.jobs.run_due()
             board = laurels.boards.by_id(board.id)
             assert (board.shards, board.reshard) == (3, None)
             assert await layouts(laurels, board) == {3}
@@ -256,6 +262,87 @@ def test_lost_part_is_repaired_alone_and_reads_never_leave_it_out(stage: Stage) 
             assert [entry.user_id for entry in page.entries] == USERS[:-4:-1]
 
     asyncio.run(run())
+
+
+def test_rank_of_a_write_is_the_one_among_the_other_users(stage: Stage) -> None:
+    """The user's own later writes, on any server, do not count as users who are ahead."""
+
+    async def run() -> None:
+        async with stage.running() as first, stage.running() as second:
+            board = await create(first, shards=16)
+            await second.registry.refresh()
+            await first.submissions.submit_many(board, [Submission("rival", 10**9)])
+            ranks: set[tuple[int | None, int | None]] = set()
+
+            async def write(laurels: Laurels) -> None:
+                for _ in range(60):
+                    done = await laurels.submissions.submit(board, Submission("ada", 1))
+                    if done.rank_state is RankState.RANKED:
+                        ranks.add((done.previous_rank, done.rank))
+
+            await asyncio.gather(*(write(each) for each in [first, second] * 3))
+            assert ranks <= {(None, 2), (2, 2)}
+
+    asyncio.run(run())
+
+
+def test_build_of_new_parts_converges_and_keeps_nobody_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More changes than a stale ranking would catch up arrive during the build, and the live ranking loses a part."""
+    monkeypatch.setattr(repairer, "CATCH_UP_EVENTS", 20)
+
+    async def run() -> None:
+        async with stage.running(repair_interval_ms=100) as laurels:
+            board = await create(laurels)
+            await laurels.submissions.submit_many(board, [Submission(user, 1) for user in USERS])
+            release = asyncio.Event()
+            builds: list[int] = []
+            load = laurels.index.load
+
+            async def slow_load(ranking: Ranking, rows: Any, *rest: Any) -> None:
+                builds.append(ranking.parts)
+
+                async def held() -> AsyncIterator[list[Row]]:
+                    async for chunk in rows:
+                        yield chunk
+                    if ranking.parts == 5:
+                        await release.wait()
+
+                await load(ranking, held(), *rest)
+
+            monkeypatch.setattr(laurels.index, "load", slow_load)
+            await laurels.boards.change(board, {"shards": 5})
+            await until_async(_true_if(lambda: 5 in builds), "the build of the new parts")
+            for _ in range(10):
+                await laurels.submissions.submit_many(board, [Submission(user, 1) for user in USERS])
+            # A part that reads use is lost: it is repaired although the other build takes long.
+            assert isinstance(laurels.index, RedisIndex)
+            ranking = board.ranking(board.periods[0].id)
+            await laurels.index.scripts.run(ranking, 1, "drop")
+
+            async def is_whole() -> bool:
+                return not (await laurels.reads.top(board, Selection(), 0, 100)).degraded
+
+            await until_async(is_whole, "the live ranking")
+            assert not release.is_set()
+            builds.clear()
+            release.set()
+            await reshard(stage, [laurels], 5)
+            # Four rounds of changes later, nothing was built again, and no read was degraded.
+            for _ in range(4):
+                await laurels.submissions.submit_many(board, [Submission(user, 1) for user in USERS])
+                assert not (await laurels.reads.top(laurels.boards.by_id(board.id), Selection(), 0, 100)).degraded
+                await asyncio.sleep(0.2)
+            assert builds == []
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def _true_if(holds: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
+    async def ready() -> bool:
+        return holds()
+
+    return ready
 
 
 def test_embedded_board_takes_any_number_of_shards_at_once(tmp_path: Path) -> None:

@@ -58,12 +58,14 @@ class Reshard(Struct, frozen=True):
 
     The index holds the rankings of the board twice meanwhile: with the board's `shards`, which is what reads use, and
     with these `shards`. Writes reach both. `switched_at` None: these are the new ones, which are being built. Otherwise
-    they are the old ones, which are dropped some time after this instant, when every server reads the new ones.
+    they are the old ones: some time after this instant, when every server reads the new ones, `retired_at` is set. From
+    then on writes don't reach them, and they are dropped.
     """
 
     shards: int
     began_at: int
     switched_at: int | None = None
+    retired_at: int | None = None
 
 
 class Ranking(Struct, frozen=True):
@@ -209,10 +211,13 @@ class Board(Struct, frozen=True, kw_only=True):
 
     def rankings(self, period_id: int) -> tuple[Ranking, ...]:
         """Return the global ranking that reads use and, while the number of shards changes, the other one."""
-        ranking = self.ranking(period_id)
-        if self.reshard is None:
-            return (ranking,)
-        return ranking, replace(ranking, parts=self.reshard.shards)
+        if self.reshard is None or self.reshard.retired_at is not None:
+            return (self.ranking(period_id),)
+        return self.ranking(period_id), self.other_ranking(period_id, self.reshard)
+
+    def other_ranking(self, period_id: int, change: Reshard) -> Ranking:
+        """Return the global ranking with the other number of shards."""
+        return replace(self.ranking(period_id), parts=change.shards)
 
     @property
     def ranks_on_write(self) -> bool:

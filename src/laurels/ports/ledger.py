@@ -332,6 +332,9 @@ class Ledger(Protocol):
         changes since the position.
         """
 
+    async def remembers(self, since: Position) -> bool:
+        """Return True if `changes` returns every change since a position; False if some of them were removed."""
+
     async def count_changes(self, since: Position, limit: int) -> int:
         """Return about how many changes `changes` has to read, at most `limit`.
 

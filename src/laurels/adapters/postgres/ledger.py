@@ -151,6 +151,11 @@ class PostgresLedger:
                 yield await self._rows_of({(event["board_id"], event["user_id"]) for event in found})
                 after = (found[-1]["xact"], found[-1]["seq"])
 
+    async def remembers(self, since: Position) -> bool:
+        snapshot = Snapshot.parse(since.at)
+        asked = (snapshot.next_id, snapshot.unfinished)
+        return bool(await self.pool.read(lambda c: c.fetchval(SQL["remembers_changes"], *asked)))
+
     async def count_changes(self, since: Position, limit: int) -> int:
         snapshot = Snapshot.parse(since.at)
         asked = (snapshot.next_id, limit, snapshot.unfinished)

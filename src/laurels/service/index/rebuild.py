@@ -37,8 +37,12 @@ async def rebuild_board(index: Index, repairer: IndexRepairer, board: Board) -> 
     Yields the progress every TELL_EVERY_S seconds, and at the end of each ranking what differed.
     """
     for period in board.periods:
-        comparison = _Comparison(index, board.ranking(period.id))
-        building = asyncio.create_task(repairer.build(board, board.ranking(period.id), comparison.watch))
+        # The number of shards may have changed since the last period.
+        current = repairer.board_of(period.id)
+        if current is None:
+            continue
+        comparison = _Comparison(index, current.ranking(period.id))
+        building = asyncio.create_task(repairer.build(current, current.ranking(period.id), comparison.watch))
         try:
             while not building.done():
                 await asyncio.wait({building}, timeout=TELL_EVERY_S)

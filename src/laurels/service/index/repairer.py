@@ -27,12 +27,15 @@ log = structlog.get_logger()
 RETRY_S = 0.1
 MAX_RETRY_S = 1.0
 REPAIRS_AT_ONCE = 4
+# How many rankings with another number of shards, which reads don't use, are repaired at the same time.
+OTHERS_AT_ONCE = 2
 LOG_EVERY_S = 10.0
 # Rows per call of the index, because one call blocks all others.
 APPLY_ROWS = 1000
 # The maximum size of the repair queue; beyond it, the repairer finds the missing rows in the ledger.
 QUEUE_ROWS = 100_000
-# From this many changes on, a rebuild is faster than catching up.
+# From this many changes on, a stale ranking is rebuilt, which is faster than catching up, and the repair pass leaves
+# the changes of the others to a repair of their own.
 CATCH_UP_EVENTS = 200_000
 
 UNREACHABLE = IndexHealth.UNREACHABLE
@@ -75,8 +78,10 @@ class IndexRepairer:
         # The ledger's current history, and the periods whose rankings may belong to another history.
         self._history = ledger.as_of.history
         self._suspects: set[int] = set()
-        # Periods whose other rankings lack rows, while the number of shards changes: see `note_other_missed`.
-        self._others_missed: set[int] = set()
+        # Periods whose other rankings lack rows, while the number of shards changes, with how often that was noted: see
+        # `note_other_missed`.
+        self._others_missed: dict[int, int] = {}
+        self._other_repairs: dict[int, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         # The current boards: an event in flight may carry an older version of its board.
         self._boards: dict[int, Board] = {}
@@ -87,6 +92,8 @@ class IndexRepairer:
         self._begun_log, self._failed_log, self._built_log = (LogLimit(LOG_EVERY_S) for _ in range(3))
         # Limits concurrent repairs, because after a loss of the index all rankings need one.
         self._slots = asyncio.Semaphore(REPAIRS_AT_ONCE)
+        # A large board that gets other parts must not keep the rankings that reads use waiting.
+        self._other_slots = asyncio.Semaphore(OTHERS_AT_ONCE)
 
     def start(self, refresh: Callable[[], Awaitable[None]]) -> None:
         """Start the repair pass.
@@ -98,7 +105,8 @@ class IndexRepairer:
             self._passing = asyncio.create_task(self._pass_regularly(self._interval_s), name="repair pass")
 
     async def close(self) -> None:
-        await end_tasks([*self._repairs.values(), *([self._passing] if self._passing else [])])
+        passing = [self._passing] if self._passing else []
+        await end_tasks([*self._repairs.values(), *self._other_repairs.values(), *passing])
 
     def track(self, board: Board) -> None:
         """Register a board that was created or changed.
@@ -113,16 +121,14 @@ class IndexRepairer:
             self._by_period[period.id] = board
         if before is not None and (before.shards != board.shards or board.reshard is None):
             for period in board.periods:
-                if period.id in self._others_missed:
-                    self._others_missed.discard(period.id)
-                    if before.shards != board.shards:
-                        # Reads use the other ranking now.
-                        self.mark_stale(period.id)
-                        self.schedule(board, board.ranking(period.id))
+                if self._others_missed.pop(period.id, 0) and before.shards != board.shards:
+                    # Reads use the other ranking now.
+                    self.mark_stale(period.id)
+                    self.schedule(board, board.ranking(period.id))
         for period_id in {*self._queue, *self._overflowed, *self._others_missed} - set(self._by_period):
             self._queue.pop(period_id, None)
             self._overflowed.discard(period_id)
-            self._others_missed.discard(period_id)
+            self._others_missed.pop(period_id, None)
 
     def drop_board(self, board: Board) -> None:
         """Forget a board that the ledger has lost.
@@ -141,7 +147,7 @@ class IndexRepairer:
 
     @property
     def is_repairing(self) -> bool:
-        return any(not task.done() for task in self._repairs.values())
+        return any(not task.done() for task in (*self._repairs.values(), *self._other_repairs.values()))
 
     def wake(self) -> None:
         """Start the next pass early, because a reader waits for a complete ranking."""
@@ -154,7 +160,7 @@ class IndexRepairer:
 
     @property
     def running_repairs(self) -> int:
-        return len(self._repairs)
+        return len(self._repairs) + len(self._other_repairs)
 
     def mark_stale(self, period_id: int) -> None:
         """Treat the rankings of a period as stale until a repair has applied all changes from the ledger."""
@@ -163,9 +169,13 @@ class IndexRepairer:
     def note_other_missed(self, board: Board, ranking: Ranking) -> None:
         """Note that rows could not be applied to the ranking with the other number of shards.
 
-        It is repaired in the background. If reads use it before, they treat it as stale until then.
+        It is repaired in the background. If reads use it before, or already, they treat it as stale until then.
         """
-        self._others_missed.add(ranking.period_id)
+        period_id = ranking.period_id
+        if self._is_read(ranking):
+            self.mark_stale(period_id)
+        else:
+            self._others_missed[period_id] = self._others_missed.get(period_id, 0) + 1
         self.schedule(board, ranking)
 
     def schedule(
@@ -174,6 +184,9 @@ class IndexRepairer:
         """Repair a stale ranking in the background; `rows` are known to be missing from it."""
         period_id = ranking.period_id
         if ranking.period_id not in self._by_period:
+            return
+        if not self._is_read(ranking):
+            self._schedule_other(board, period_id)
             return
         if rows:
             queued = self._queue.setdefault(period_id, {})
@@ -188,8 +201,15 @@ class IndexRepairer:
         if repair is None or repair.done():
             if error is not None and (count := self._begun_log.count(error.message)) is not None:
                 log.info("index_repairing", reason=error.message, rankings=count, last_period=period_id)
-            task = start_apart(self._repair_until_done(board.id, period_id), f"repair {board.uuid}")
-            self._repairs[period_id] = task
+            work = self._repeat(self._slots, lambda: self._repair_once(board.id, period_id), period_id)
+            self._repairs[period_id] = start_apart(work, f"repair {board.uuid}")
+
+    def _schedule_other(self, board: Board, period_id: int) -> None:
+        """Build or repair the ranking with the other number of shards in the background."""
+        repair = self._other_repairs.get(period_id)
+        if repair is None or repair.done():
+            work = self._repeat(self._other_slots, lambda: self._repair_others_once(board.id, period_id), period_id)
+            self._other_repairs[period_id] = start_apart(work, f"repair other parts of {board.uuid}")
 
     def is_stale(self, ranking: Ranking) -> bool:
         """Return True if the ranking lacks rows, or may lack rows.
@@ -221,8 +241,11 @@ class IndexRepairer:
         await self._index.load(ranking, watch(self._ledger.rows(ranking.period_id)), position, replacing)
         if replacing is None and position.history == self._ledger.as_of.history:
             self._suspected().discard(ranking.period_id)
-        if ranking.period_id not in self._by_period:
-            # The period was frozen during the build, and its ranking may already have been dropped.
+        current = self._by_period.get(ranking.period_id)
+        wanted = () if current is None else current.rankings(ranking.period_id)
+        if ranking.parts not in {each.parts for each in wanted}:
+            # The period was frozen during the build, or the board has another number of shards, and the ranking may
+            # already have been dropped.
             await self._index.drop(ranking)
         BUILDS.inc()
         log.debug("index_built", board=board.uuid, period=ranking.period_id)
@@ -249,13 +272,7 @@ class IndexRepairer:
             elif state.position is not None:
                 followed.setdefault(state.position, {}).setdefault(ranking, []).append(state)
         for since, some in followed.items():
-            if await self._is_far(since):
-                for ranking in some:
-                    if (board := self._by_period.get(ranking.period_id)) is not None:
-                        self.mark_stale(ranking.period_id)
-                        self.schedule(board, ranking)
-            else:
-                await self._catch_up(since, some, position)
+            await self._follow(since, some, position)
         self._outages_repaired = outages
 
     async def check_histories(self) -> None:
@@ -277,6 +294,22 @@ class IndexRepairer:
                 self._suspects = set(self._by_period)
                 self.wake()
         return self._suspects
+
+    async def _follow(self, since: Position, followed: Followed, position: Position) -> None:
+        """Apply the changes since a position to parts that are not stale.
+
+        These have every row but those of servers that have died, however far their position is behind. So if there are
+        many changes, a repair of their own applies them: other rankings don't wait for it, and reads go on.
+        """
+        is_known = await self._ledger.remembers(since)
+        if is_known and not await self._is_far(since):
+            await self._catch_up(since, followed, position)
+            return
+        for ranking in followed:
+            if (board := self._by_period.get(ranking.period_id)) is not None:
+                if not is_known and self._is_read(ranking):
+                    self.mark_stale(ranking.period_id)
+                self.schedule(board, ranking)
 
     async def _states(self) -> list[tuple[Ranking, IndexState, bool]]:
         """Return each reachable part of a ranking, its state, and whether it holds data that the ledger has lost."""
@@ -345,12 +378,13 @@ class IndexRepairer:
             async with asyncio.timeout(interval_s):
                 await self._wake.wait()
 
-    async def _repair_until_done(self, board_id: int, period_id: int) -> None:
+    async def _repeat(self, slots: asyncio.Semaphore, repair: Callable[[], Awaitable[bool]], period_id: int) -> None:
+        """Repeat a repair until it returns True, with pauses."""
         backoff = Backoff(RETRY_S, MAX_RETRY_S)
         while True:
             try:
-                async with self._slots:
-                    done = await self._repair_once(board_id, period_id)
+                async with slots:
+                    done = await repair()
             except LaurelsError as error:
                 if error.code not in {"build_running", "index_unavailable"} and (
                     count := self._failed_log.count(error.message)
@@ -363,8 +397,9 @@ class IndexRepairer:
                 done = False
             if done:
                 log.debug("index_repaired", period=period_id)
-                if self._repairs.get(period_id) is asyncio.current_task():
-                    del self._repairs[period_id]
+                for repairs in (self._repairs, self._other_repairs):
+                    if repairs.get(period_id) is asyncio.current_task():
+                        del repairs[period_id]
                 return
             await asyncio.sleep(backoff.next_s())
 
@@ -387,11 +422,28 @@ class IndexRepairer:
             self._suspected().discard(period_id)
         if not await self._apply_queued(board, ranking, as_of):
             return False
-        for other in board.rankings(period_id)[1:]:
-            if not await self._repair_other(board, other, position):
-                return False
         # `schedule` starts no second task, so problems found meanwhile are left to this one.
-        return not {period_id} & (self._overflowed | self._suspected() | self._others_missed)
+        return not {period_id} & (self._overflowed | self._suspected())
+
+    async def _repair_others_once(self, board_id: int, period_id: int) -> bool:
+        """Repair the rankings that reads don't use once; return True if they are complete or no longer needed."""
+        board = self._by_period.get(period_id)
+        if board is None or board.id != board_id:
+            return True
+        missed = self._others_missed.get(period_id, 0)
+        for other in board.rankings(period_id)[1:]:
+            await self._ledger.read_as_of()
+            position = await self._ledger.position()
+            if not await self._repair_ranking(board, other, position, lacks=bool(missed)):
+                return False
+            (states,) = await self._index.states([other])
+            if any(state.health is not IndexHealth.READY for state in states):
+                return False
+        if self._others_missed.get(period_id, 0) != missed:
+            # Rows were missed meanwhile.
+            return False
+        self._others_missed.pop(period_id, None)
+        return True
 
     async def complete_others(self, board: Board) -> bool:
         """Apply everything that is committed to the rankings with the other number of shards.
@@ -409,44 +461,49 @@ class IndexRepairer:
                     return False
         return True
 
-    async def _repair_other(self, board: Board, ranking: Ranking, position: Position) -> bool:
-        """Repair the ranking with the other number of shards, which reads don't use."""
-        missed = ranking.period_id in self._others_missed
-        # Rows that can't be applied from now on are noted again.
-        self._others_missed.discard(ranking.period_id)
-        done = False
-        try:
-            done = await self._repair_ranking(board, ranking, position, lacks=missed)
-        finally:
-            if missed and not done:
-                self._others_missed.add(ranking.period_id)
-        return done
-
     async def _repair_ranking(self, board: Board, ranking: Ranking, position: Position, *, lacks: bool) -> bool:
         """Build the parts of a ranking that need it, and apply the missing changes to the others.
 
         `lacks`: all parts may lack changes. Returns False if some parts are not complete.
         """
         (states,) = await self._index.states([ranking])
-        build: list[IndexState] = []
-        followed: dict[Position, list[IndexState]] = {}
-        for state in states:
-            if state.health is UNREACHABLE:
-                return False
-            is_behind = lacks or state.health is IndexHealth.STALE
-            lost = state.position is not None and not await self._ledger.knows(state.position)
-            if lost or _needs_build(state) or (is_behind and await self._is_far(state.position)):
-                build.append(state)
-            elif is_behind and state.position is not None:
-                followed.setdefault(state.position, []).append(state)
+        if any(state.health is UNREACHABLE for state in states):
+            return False
+        build = [state for state in states if await self._must_build(state)]
+        behind = [state for state in states if state not in build and (lacks or await self._is_behind(state))]
         if build:
             await self.build(board, ranking, replacing=build)
+            # A build takes long, and the new parts are complete up to its begin.
+            built = {state.part for state in build}
+            (states,) = await self._index.states([ranking])
+            behind += [state for state in states if state.part in built]
+            position = await self._ledger.position()
             if (count := self._built_log.count()) is not None:
                 log.info("index_rebuilt", rankings=count, last_board=board.uuid, last_period=ranking.period_id)
+        followed: dict[Position, list[IndexState]] = {}
+        for state in behind:
+            if state.position is not None:
+                followed.setdefault(state.position, []).append(state)
         for since, some in followed.items():
             if not await self._catch_up(since, {ranking: some}, position):
                 return False
         return True
+
+    async def _is_behind(self, state: IndexState) -> bool:
+        return state.health is IndexHealth.STALE or await self._is_far(state.position)
+
+    async def _must_build(self, state: IndexState) -> bool:
+        """Return True if a part can't be completed from the changes since its position, or not fast.
+
+        A part that is not stale has got every row since it was built, so it is never too far behind.
+        """
+        if _needs_build(state):
+            return True
+        if state.position is None:
+            return False
+        if not await self._ledger.knows(state.position) or not await self._ledger.remembers(state.position):
+            return True
+        return state.health is IndexHealth.STALE and await self._is_far(state.position)
 
     def _is_read(self, ranking: Ranking) -> bool:
         """Return True unless the number of shards changes, and reads use the other ranking of the period."""

@@ -5,10 +5,10 @@
 2. The repairer finds the new rankings missing, and builds them from the ledger.
 3. When all of them are complete, the board switches: reads use the new ones. The old ones still get every write, for
    the servers that have not heard of it.
-4. Some seconds later the old ones are dropped.
+4. Some seconds later writes leave the old ones out, and then they are dropped.
 """
 
-import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 HEARD_US = 5 * SECOND_US
 # How long the old rankings get every write after the switch, and how long they stay after the last one.
 RETIRE_US = 10 * SECOND_US
-DROP_AFTER_S = 3.0
+DROP_AFTER_US = 3 * SECOND_US
 
 
 class ReshardProgress(Struct, frozen=True):
@@ -37,6 +37,13 @@ class ReshardProgress(Struct, frozen=True):
     ready: int
     parts: int
     loaded: int
+
+
+def _due_at(change: Reshard) -> int:
+    """Return when the next step of a change may be taken."""
+    if change.switched_at is None:
+        return change.began_at + HEARD_US
+    return change.switched_at + RETIRE_US if change.retired_at is None else change.retired_at + DROP_AFTER_US
 
 
 class Resharder:
@@ -49,11 +56,7 @@ class Resharder:
     async def is_due(self) -> bool:
         """Return True if a change of shards may take its next step."""
         now = self._clock.now_us()
-        return any(
-            now >= (change.began_at + HEARD_US if change.switched_at is None else change.switched_at + RETIRE_US)
-            for board in self._boards.all()
-            if (change := board.reshard) is not None
-        )
+        return any(now >= _due_at(board.reshard) for board in self._boards.all() if board.reshard is not None)
 
     async def run(self) -> dict[str, Any]:
         """Switch the boards whose new rankings are complete, and drop old rankings."""
@@ -62,15 +65,12 @@ class Resharder:
         switched = dropped = 0
         for board in self._boards.all():
             change = board.reshard
-            if change is None:
+            if change is None or now < _due_at(change):
                 continue
             if change.switched_at is not None:
-                if now >= change.switched_at + RETIRE_US:
-                    await self._retire(board, change)
-                    dropped += 1
-            elif now >= change.began_at + HEARD_US and await self._is_complete(board):
-                await self._switch(board, change)
-                switched += 1
+                dropped += await self._retire(board, change)
+            elif await self._is_complete(board):
+                switched += await self._switch(board, change)
         return {"switched": switched, "dropped": dropped}
 
     async def progress(self, board: Board) -> ReshardProgress | None:
@@ -78,7 +78,9 @@ class Resharder:
         if board.reshard is None or board.reshard.switched_at is not None:
             return None
         try:
-            states = await self._index.states([board.rankings(period.id)[1] for period in board.periods])
+            states = await self._index.states(
+                [board.other_ranking(period.id, board.reshard) for period in board.periods]
+            )
         except LaurelsError:
             return None
         every = [state for parts in states for state in parts]
@@ -92,32 +94,37 @@ class Resharder:
             return False
         return await self._repairer.complete_others(board)
 
-    async def _switch(self, board: Board, change: Reshard) -> None:
+    async def _switch(self, board: Board, change: Reshard) -> bool:
+        known = {period.id for period in board.periods}
+
         def switch(fresh: Board) -> BoardUpdate:
             if fresh.reshard != change or fresh.shards != board.shards:
                 return BoardUpdate(fresh)
-            return BoardUpdate(
-                replace(
-                    fresh,
-                    shards=change.shards,
-                    reshard=Reshard(fresh.shards, change.began_at, self._clock.now_us()),
-                )
-            )
+            if not {period.id for period in fresh.periods} <= known:
+                # The ranking of a period that was created meanwhile may not be built.
+                return BoardUpdate(fresh)
+            old = Reshard(fresh.shards, change.began_at, self._clock.now_us())
+            return BoardUpdate(replace(fresh, shards=change.shards, reshard=old))
 
-        # The build of a period that was created meanwhile may not be done.
-        known = {period.id for period in board.periods}
-        if any(period.id not in known for period in self._boards.by_id(board.id).periods):
-            return
-        await self._boards.update(board, switch)
-        log.info("resharded", board=board.uuid, shards=change.shards)
+        switched = (await self._boards.update(board, switch)).shards == change.shards
+        if switched:
+            log.info("resharded", board=board.uuid, shards=change.shards)
+        return switched
 
-    async def _retire(self, board: Board, change: Reshard) -> None:
-        def forget(fresh: Board) -> BoardUpdate:
-            return BoardUpdate(fresh if fresh.reshard != change else replace(fresh, reshard=None))
+    async def _retire(self, board: Board, change: Reshard) -> bool:
+        """Drop the old rankings in two steps; return True after the last one.
 
-        old = [board.rankings(period.id)[1] for period in board.periods]
-        await self._boards.update(board, forget)
-        # Servers that have not heard of it still write to them. What is left after a crash is trimmed later.
-        await asyncio.sleep(DROP_AFTER_S)
-        for ranking in old:
-            await self._index.drop(ranking)
+        A server that dies in between leaves the state of the board, so the next run goes on.
+        """
+
+        def set_to(change_now: Reshard | None) -> Callable[[Board], BoardUpdate]:
+            return lambda fresh: BoardUpdate(fresh if fresh.reshard != change else replace(fresh, reshard=change_now))
+
+        if change.retired_at is None:
+            # Servers that have not heard of it still write to the old rankings.
+            await self._boards.update(board, set_to(replace(change, retired_at=self._clock.now_us())))
+            return False
+        for period in board.periods:
+            await self._index.drop(board.other_ranking(period.id, change))
+        await self._boards.update(board, set_to(None))
+        return True

@@ -22,6 +22,9 @@ log = structlog.get_logger()
 LOADS_AT_ONCE = 4
 
 T = TypeVar("T")
+# The ranks to return: of all rows, or by board id and user.
+Wanted = RanksWanted | Mapping[tuple[int, str], RanksWanted]
+_NOT_WANTED = RankChange(None, None)
 
 Progress = Callable[[int, int], None]
 
@@ -105,14 +108,14 @@ class IndexUpdater:
         as_of: AsOf,
         *,
         at_once: bool = False,
-        wanted: RanksWanted | Mapping[int, RanksWanted] = RanksWanted.NONE,
+        wanted: Wanted = RanksWanted.NONE,
     ) -> dict[tuple[int, str], RankChange]:
         """Apply recorded rows to the index and return the rank changes by (period id, user id).
 
         Never raises, because the rows are durable: if the index fails, the result lacks their ranks, and the repairer
         applies them as soon as possible. `as_of`: what was known of the ledger before the rows were read. `at_once`:
-        don't buffer the rows, because a score may have become worse. `wanted`: which ranks to return, of all boards or
-        by board id.
+        don't buffer the rows, because a score may have become worse. `wanted`: which ranks to return, of all rows or
+        by board id and user.
         """
         periods: dict[int, dict[str, Row]] = {}
         for row in recorded:
@@ -126,14 +129,7 @@ class IndexUpdater:
             if (board := self._repairer.board_of(period_id)) is not None
         ]
         following = [
-            self._follow(
-                board,
-                ranking,
-                list(rows.values()),
-                as_of,
-                at_once=at_once,
-                wanted=wanted if isinstance(wanted, RanksWanted) else wanted.get(board.id, RanksWanted.NONE),
-            )
+            self._follow(board, ranking, list(rows.values()), as_of, at_once=at_once, wanted=wanted)
             for board, ranking, rows in known
         ]
         # An index in this process does not wait, so tasks would only cost time.
@@ -149,17 +145,36 @@ class IndexUpdater:
         }
 
     async def _follow(
-        self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf, *, at_once: bool, wanted: RanksWanted
+        self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf, *, at_once: bool, wanted: Wanted
     ) -> list[RankChange] | None:
         if board.flush_ms is not None and not at_once:
             self.buffers.add(board, ranking, rows, as_of)
             return None
         if board.reshard is None:
-            return await self._apply_one(board, ranking, rows, as_of, wanted)
+            return await self._apply_wanted(board, ranking, rows, as_of, wanted)
         rank_changes, _ = await asyncio.gather(
-            self._apply_one(board, ranking, rows, as_of, wanted), self._apply_to_other(board, ranking, rows, as_of)
+            self._apply_wanted(board, ranking, rows, as_of, wanted), self._apply_to_other(board, ranking, rows, as_of)
         )
         return rank_changes
+
+    async def _apply_wanted(
+        self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf, wanted: Wanted
+    ) -> list[RankChange] | None:
+        """Apply rows, and return at least the rank changes that are wanted of each."""
+        if isinstance(wanted, RanksWanted):
+            return await self._apply_one(board, ranking, rows, as_of, wanted)
+        each = [wanted.get((board.id, row.user_id), RanksWanted.NONE) for row in rows]
+        if ranking.parts == 1 or len(set(each)) == 1:
+            return await self._apply_one(board, ranking, rows, as_of, max(each))
+        # Each rank of a split ranking asks every part, so one writer who wants a rank must not make the others pay.
+        asking = [row for row, ranks in zip(rows, each, strict=True) if ranks is not RanksWanted.NONE]
+        silent = [row for row, ranks in zip(rows, each, strict=True) if ranks is RanksWanted.NONE]
+        await self._apply_one(board, ranking, silent, as_of, RanksWanted.NONE)
+        rank_changes = await self._apply_one(board, ranking, asking, as_of, max(each))
+        if rank_changes is None:
+            return None
+        found = dict(zip([row.user_id for row in asking], rank_changes, strict=True))
+        return [found.get(row.user_id, _NOT_WANTED) for row in rows]
 
     async def _apply_to_other(self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf) -> None:
         """Apply rows to the ranking with the other number of shards, while that number changes."""

@@ -422,7 +422,7 @@ class Batcher:
             self._unanswered.popleft()
 
     async def _rank(
-        self, recording: Recording, wanted: RanksWanted | Mapping[int, RanksWanted]
+        self, recording: Recording, wanted: RanksWanted | Mapping[tuple[int, str], RanksWanted]
     ) -> list[WriteResult | LaurelsError]:
         rows = [row for record in recording.results if isinstance(record, RecordedEvent) for row in record.rows]
         rank_changes = await self._updater.apply(rows, recording.as_of, wanted=wanted)
@@ -443,15 +443,16 @@ class Batcher:
         ]
 
 
-def _wanted(pieces: Sequence[_Piece]) -> RanksWanted | Mapping[int, RanksWanted]:
-    """Return the ranks that all pieces want or, if they differ, those that are wanted of each board, by id."""
+def _wanted(pieces: Sequence[_Piece]) -> RanksWanted | Mapping[tuple[int, str], RanksWanted]:
+    """Return the ranks that all pieces want or, if they differ, those that are wanted by board id and user."""
     first = pieces[0].wanted
     if all(piece.wanted is first for piece in pieces):
         return first
-    wanted: dict[int, RanksWanted] = {}
+    wanted: dict[tuple[int, str], RanksWanted] = {}
     for piece in pieces:
-        for board_id in {event.board.id for event in piece.events}:
-            wanted[board_id] = max(piece.wanted, wanted.get(board_id, RanksWanted.NONE))
+        for event in piece.events:
+            key = (event.board.id, event.user_id)
+            wanted[key] = max(piece.wanted, wanted.get(key, RanksWanted.NONE))
     return wanted
 
 

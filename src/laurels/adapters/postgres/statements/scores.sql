@@ -49,6 +49,17 @@ WITH last AS (
 )
 SELECT count(*) FROM gone;
 
+-- name: remembers_changes
+-- $1: the first transaction that had not begun at the position; $2: the transactions that were unfinished then. Changes of
+-- a transaction that is still unfinished can't have been forgotten.
+SELECT NOT EXISTS (
+    SELECT FROM facts WHERE name = 'pruned_xact'
+    AND (value::bigint >= $1 OR EXISTS (
+        SELECT FROM unnest($2::bigint[]) AS unfinished (xact) WHERE xact <= value::bigint
+        AND pg_visible_in_snapshot(xact::text::xid8, pg_current_snapshot())))
+    AND value::bigint < pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+);
+
 -- name: count_changes
 -- $1: the first transaction that had not begun at the position; $3: the transactions that were unfinished then. Changes of
 -- a transaction that is still unfinished can't have been forgotten.
