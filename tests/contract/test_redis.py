@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -228,13 +229,13 @@ async def until_taken(work: Any, within_s: float = 10) -> None:
 
 def test_calls_in_one_event_loop_tick_share_a_pipeline_and_ranks_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
-    pipeline = RedisConnection.send_pipeline
+    send_to = RedisConnection.send_to
 
-    async def counting(self: RedisConnection, commands: list[Any], verb: str) -> list[Any]:
+    async def counting(self: RedisConnection, node: str, commands: list[Any], verb: str) -> list[Any]:
         sent.append(len(commands))
-        return await pipeline(self, commands, verb)
+        return await send_to(self, node, commands, verb)
 
-    monkeypatch.setattr(RedisConnection, "send_pipeline", counting)
+    monkeypatch.setattr(RedisConnection, "send_to", counting)
 
     async def run() -> None:
         index = use(shared_redis().url)
@@ -250,6 +251,41 @@ def test_calls_in_one_event_loop_tick_share_a_pipeline_and_ranks_a_script(monkey
         )
         # The pages in one pipeline, then all ranks in one script.
         assert sent == [40, 1]
+        await index.close()
+
+    asyncio.run(run())
+
+
+def test_reads_of_a_split_ranking_take_one_round_trip_to_each_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those of one tick of the event loop share it."""
+    sent: list[str] = []
+    send_to = RedisConnection.send_to
+
+    async def counting(self: RedisConnection, node: str, commands: list[Any], verb: str) -> list[Any]:
+        sent.append(node)
+        return await send_to(self, node, commands, verb)
+
+    monkeypatch.setattr(RedisConnection, "send_to", counting)
+
+    async def run() -> None:
+        index = use(shared_cluster().url)
+        await index.open(f"trips-{time.time_ns()}")
+        ranking = replace(RANKING, parts=16)
+        await index.load(ranking, chunks(make_rows(200)), Position(at="1"))
+        reads: list[tuple[int, Callable[[], Awaitable[object]]]] = [
+            (1, lambda: index.top(ranking, 0, 10, RankStyle.ORDINAL)),
+            (1, lambda: index.count(ranking)),
+            (1, lambda: index.revision(ranking)),
+            # The parts of the users first, then all parts.
+            (2, lambda: index.find_many(ranking, [f"u{number}" for number in range(100)], RankStyle.ORDINAL)),
+            (2, lambda: index.around(ranking, "u7", 4, 4, RankStyle.ORDINAL)),
+        ]
+        for trips, read in reads:
+            await read()
+            for readers in (1, 20):
+                sent.clear()
+                await asyncio.gather(*(read() for _ in range(readers)))
+                assert max(Counter(sent).values()) <= trips, (trips, readers, sent)
         await index.close()
 
     asyncio.run(run())
@@ -375,7 +411,8 @@ def test_lost_claims_and_drops_are_an_outage_of_a_single_redis_only(
 
         async def lose(call: Callable[[], Awaitable[object]]) -> None:
             with monkeypatch.context() as patched:
-                patched.setattr(RedisConnection, "send_pipeline", lose_connection)
+                for way in ("send_to", "send_pipeline"):
+                    patched.setattr(RedisConnection, way, lose_connection)
                 with pytest.raises(Unavailable):
                     await call()
             await until_taken(call)
@@ -391,7 +428,7 @@ def test_lost_claims_and_drops_are_an_outage_of_a_single_redis_only(
     asyncio.run(run())
 
 
-async def lose_connection(_connection: RedisConnection, _commands: object, _verb: str) -> list[Any]:
+async def lose_connection(_connection: RedisConnection, *_call: object) -> list[Any]:
     raise redis.ConnectionError("lost")
 
 

@@ -338,6 +338,38 @@ def test_build_of_new_parts_converges_and_keeps_nobody_waiting(stage: Stage, mon
     asyncio.run(run())
 
 
+def test_traces_of_erased_users_wait_for_builds(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgetting a user restarts a build, so a large board could never be built in a pod that often erases somebody."""
+
+    async def run() -> None:
+        async with stage.running(repair_interval_ms=100) as laurels:
+            board = await create(laurels)
+            await laurels.submissions.submit_many(board, [Submission(user, 1) for user in USERS])
+            begun, release = asyncio.Event(), asyncio.Event()
+            rows_of = laurels.ledger.rows
+
+            async def slow_rows(period_id: int) -> AsyncIterator[list[Row]]:
+                async for chunk in rows_of(period_id):
+                    yield chunk
+                begun.set()
+                await release.wait()
+
+            monkeypatch.setattr(laurels.ledger, "rows", slow_rows)
+            await laurels.boards.change(board, {"shards": 5})
+            await begun.wait()
+            await laurels.erasures.erase(Caller(Role.ADMIN, None, "admin"), "default", USERS[0], None, None)
+            stage.clock.now += 240 * SECOND_US
+            assert await laurels.erasures.sweep() == 0
+            release.set()
+            await reshard(stage, [laurels], 5)
+            assert await laurels.erasures.sweep() + len(await laurels.ledger.profiles.unswept_erasures(0)) <= 1
+            assert not await laurels.erasures.is_unswept()
+            assert USERS[0] not in await top(laurels)
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
 def _true_if(holds: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
     async def ready() -> bool:
         return holds()

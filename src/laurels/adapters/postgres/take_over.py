@@ -82,7 +82,7 @@ class _Translation:
                 columns = (*columns, "ahead", "xact")
         for column, number in at.items():
             if (table, column) in self._booleans:
-                rows = [_with(row, number, bool(row[number])) for row in rows]
+                rows = [_with(row, number, None if row[number] is None else bool(row[number])) for row in rows]
         return list(columns), rows
 
     def _total(self, period_id: int, score: float | None, total: str | None) -> Decimal | None:

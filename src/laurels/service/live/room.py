@@ -4,6 +4,7 @@ Views are shared: all subscribers of the same rows cost one view. The rows of a 
 for each subscriber's address, because an address could otherwise make a view of its own with every socket.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import TypeVar
@@ -117,7 +118,7 @@ class Room:
             "This server has reached its limit of subscriptions. Try again later.",
         )
         yield (
-            self._per_pod[pod_id] >= max(1, int(limits.max_live * POD_SHARE)),
+            self._per_pod[pod_id] >= math.ceil(limits.max_live * POD_SHARE),
             "This pod has its share of the subscriptions of this server. Try again later.",
         )
         yield (

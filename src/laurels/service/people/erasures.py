@@ -16,7 +16,7 @@ from laurels.core.board import Board
 from laurels.core.ids import new_event_id
 from laurels.core.instants import SECOND_US, to_datetime
 from laurels.errors import Busy
-from laurels.ports import Clock, Index, Ledger, ModerationAction, StoredAction
+from laurels.ports import Clock, Erasure, Index, Ledger, ModerationAction, StoredAction
 from laurels.service.boards.boards import Boards
 from laurels.service.boards.caller import Caller
 from laurels.service.index.updater import IndexUpdater
@@ -26,6 +26,8 @@ from laurels.service.seasons.freezer import grant_id
 ERASE = "erase"
 # By then no row of an erased user is on its way to the index; a buffered board holds rows for up to a minute.
 SWEEP_AFTER_US = 180 * SECOND_US
+# For how long the traces of erased users may wait for builds.
+WAIT_FOR_BUILDS_US = 6 * 3600 * SECOND_US
 # Retries while a freeze or another moderation action blocks the erasure.
 TRIES = 50
 TRY_EVERY_S = 0.2
@@ -77,9 +79,10 @@ class Erasures:
     async def sweep(self) -> int:
         """Remove the last traces of users that were erased, and return how many users.
 
-        Traces are kept for `SWEEP_AFTER_US` after the erasure.
+        Traces are kept for `SWEEP_AFTER_US` after the erasure, and while rankings of the pod are being built, because
+        forgetting a user restarts a build.
         """
-        erasures = await self._ledger.profiles.unswept_erasures(self._clock.now_us() - SWEEP_AFTER_US)
+        erasures = await self._sweepable()
         # Set the floor first: an older row that reaches the index later is read again from the ledger.
         floor = await self._ledger.profiles.note_forgotten() if erasures else 0
         await self._ledger.read_as_of()
@@ -94,6 +97,24 @@ class Erasures:
         for erasure in erasures:
             await self._ledger.profiles.sweep_erasure(erasure)
         return len(erasures)
+
+    async def _sweepable(self) -> list[Erasure]:
+        now = self._clock.now_us()
+        due = await self._ledger.profiles.unswept_erasures(now - SWEEP_AFTER_US)
+        if not due:
+            return []
+        late = await self._ledger.profiles.unswept_erasures(now - WAIT_FOR_BUILDS_US)
+        pods = {each.pod_id for each in due}
+        building = {
+            board.pod_id
+            for board in self._boards.all()
+            if board.pod_id in pods
+            for states in await self._index.states(
+                [ranking for period in board.periods for ranking in board.rankings(period.id)]
+            )
+            if any(state.loaded is not None for state in states)
+        }
+        return [each for each in due if each.pod_id not in building or each in late]
 
     async def export(self, pod_id: str, user_id: str) -> AsyncIterator[dict[str, Any]]:
         """Yield everything that a pod stores about a user, one JSON object at a time."""
