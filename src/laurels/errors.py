@@ -216,6 +216,7 @@ CODES: dict[str, str] = {
     "schema_in_use": "the schema is in use: retire it before you delete it",
     "too_many_boards": "the pod has the maximum number of boards",
     "too_many_windows": "the boards of the pod have the maximum number of windows with resets",
+    "too_many_parts": "the split boards of the pod have the maximum number of parts",
     "resets_too_often": "a window resets more often than the pod's quota allows",
     "quota_exceeded": "the pod has used up its quota of scores per day or of users",
     "event_conflict": "the eventId was used before with a different payload; the first event stays",

@@ -192,6 +192,12 @@ class QuotaSettings:
     max_users: int = _setting(
         100_000_000, "Users per pod, counted once per board; 0: any number.", 0, 1_000_000_000_000
     )
+    max_parts: int = _setting(
+        4096,
+        "Parts of rankings per pod, on all its split boards together: shards times windows; 0: any number.",
+        0,
+        1_000_000,
+    )
     max_events_per_day: int = _setting(
         1_000_000_000, "Accepted scores per pod and day (UTC); 0: any number.", 0, 1_000_000_000_000
     )

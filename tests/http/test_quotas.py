@@ -100,6 +100,24 @@ def test_windows_with_resets_are_limited_in_total(api: httpx.Client, pod: str) -
     assert usage(api, pod)["windows"] == {"used": 3, "limit": 3}
 
 
+def test_parts_of_split_boards_are_limited_in_total(api: httpx.Client, pod: str) -> None:
+    set_quotas(api, pod, parts=40)
+    problem(create(api, pod, shards=41), 409, "too_many_parts", "shards")
+    board = create(api, pod, shards=16, windows=["all", "daily"]).json()["UUID"]
+    # Boards with one part have no part in it.
+    assert create(api, pod).status_code == 201
+    problem(create(api, pod, shards=9), 409, "too_many_parts", "shards")
+    path = f"/api/v1/leaderboards/{board}"
+    problem(api.patch(path, json={"shards": 21}), 409, "too_many_parts", "shards")
+    problem(api.patch(path, json={"windows": ["all", "daily", "weekly"]}), 409, "too_many_parts", "shards")
+    assert api.patch(path, json={"shards": 20}).status_code == 200
+    assert usage(api, pod)["parts"] == {"used": 40, "limit": 40}
+    # What is there may be kept and made smaller.
+    set_quotas(api, pod, parts=10)
+    assert api.patch(path, json={"name": "Another name"}).status_code == 200
+    assert api.patch(path, json={"shards": 10}).status_code == 200
+
+
 def test_resets_must_not_be_too_often(api: httpx.Client, pod: str) -> None:
     set_quotas(api, pod, minResetSeconds=3600)
     often = {"window": "w", "cron": "0,30 8 * * *"}

@@ -220,6 +220,11 @@ class Board(Struct, frozen=True, kw_only=True):
         return replace(self.ranking(period_id), parts=change.shards)
 
     @property
+    def index_parts(self) -> int:
+        """Return into how many parts a split board's current rankings are split, in total; 0 for other boards."""
+        return 0 if self.shards == 1 else self.shards * len(self.windows)
+
+    @property
     def ranks_on_write(self) -> bool:
         return self.shards == 1 if self.rank_on_write is None else self.rank_on_write
 

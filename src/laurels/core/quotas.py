@@ -17,6 +17,8 @@ class Quotas(Struct, frozen=True, omit_defaults=True, rename="camel"):
     users: int | None = None
     # Accepted events per day (UTC).
     events_per_day: int | None = None
+    # Parts of rankings, on all boards that are split: shards times windows.
+    parts: int | None = None
 
     def over(self, defaults: "Quotas") -> "Quotas":
         """Return these quotas, with the default where there is none."""

@@ -380,6 +380,7 @@ class QuotasAnswer(Answer):
     min_reset_seconds: int | None
     users: int | None
     events_per_day: int | None
+    parts: int | None
 
 
 class Used(Answer):
@@ -398,6 +399,7 @@ class UsageAnswer(Answer):
     pod_id: str
     boards: Annotated[Used, Meta(description="Boards that are not archived.")]
     windows: Annotated[Used, Meta(description="Windows with resets, on these boards.")]
+    parts: Annotated[Used, Meta(description="Parts of the rankings of split boards: shards times windows.")]
     users: Annotated[Used, Meta(description="Users, counted once per board.")]
     events_today: Annotated[Used, Meta(description="Scores accepted since midnight (UTC).")]
     shortest_reset_seconds: Shortest

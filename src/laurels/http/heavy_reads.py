@@ -34,8 +34,13 @@ def in_turn(handler: Handler, rows: Rows) -> Handler:
     return run
 
 
+def parts(call: Call[Any, Any]) -> int:
+    """Return what the parts of a split board cost: each is one more script."""
+    return int(call.board.shards)
+
+
 def page(call: Call[Any, Any]) -> int:
-    return int(call.query.limit)
+    return int(call.query.limit) + (parts(call) - 1 if hasattr(call, "board") else 0)
 
 
 def listed(call: Call[Any, Any]) -> int:
@@ -48,11 +53,11 @@ def boards(call: Call[Any, Any]) -> int:
 
 
 def around(call: Call[Any, Any]) -> int:
-    return int(call.query.above + call.query.below)
+    return int(call.query.above + call.query.below) + parts(call) - 1
 
 
 def users(call: Call[Any, Any]) -> int:
-    return len(call.body.user_ids)
+    return len(call.body.user_ids) + parts(call) - 1
 
 
 def most(call: Call[Any, Any]) -> int:

@@ -108,6 +108,9 @@ class QuotasBody(Body):
     min_reset_seconds: Annotated[Quota | None, Meta(description="The shortest time between two resets.")] = None
     users: Annotated[Quota | None, Meta(description="Users, counted once per board.")] = None
     events_per_day: Annotated[Quota | None, Meta(description="Accepted scores per day (UTC).")] = None
+    parts: Annotated[
+        Quota | None, Meta(description="Parts of rankings, on all split boards together: shards times windows.")
+    ] = None
 
 
 class PodChange(Body):

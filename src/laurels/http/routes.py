@@ -106,7 +106,15 @@ ROUTES = [
     route(
         "Ranks", "GET", BOARD + "/top", guards.board_reader, reads.get_top, rows=heavy_reads.page, hot=hot_reads.hot_top
     ),
-    route("Ranks", "GET", USER + "/rank", guards.board_reader, reads.get_rank, hot=hot_reads.hot_rank),
+    route(
+        "Ranks",
+        "GET",
+        USER + "/rank",
+        guards.board_reader,
+        reads.get_rank,
+        rows=heavy_reads.parts,
+        hot=hot_reads.hot_rank,
+    ),
     route(
         "Ranks",
         "GET",

@@ -288,6 +288,7 @@ def _default_quotas(settings: QuotaSettings) -> Quotas:
         min_reset_seconds=settings.min_reset_s,
         users=settings.max_users,
         events_per_day=settings.max_events_per_day,
+        parts=settings.max_parts,
     )
 
 

@@ -85,6 +85,7 @@ async def get_usage(call: Call[NoQuery, None]) -> UsageAnswer:
         pod_id=pod_id,
         boards=Used(used=usage.boards or 0, limit=limits.boards or None),
         windows=Used(used=usage.windows or 0, limit=limits.windows or None),
+        parts=Used(used=usage.parts or 0, limit=limits.parts or None),
         users=Used(used=usage.users or 0, limit=limits.users or None),
         events_today=Used(used=usage.events_per_day or 0, limit=limits.events_per_day or None),
         shortest_reset_seconds=Shortest(used=usage.min_reset_seconds, limit=limits.min_reset_seconds or None),

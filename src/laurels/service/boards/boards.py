@@ -265,6 +265,7 @@ class Boards:
                     field="Idempotency-Key",
                 )
             self._check_quotas(board, board.windows, is_new=True)
+            self._check_parts(board, is_new=True)
             created = await self._create(replace(board, created_at=self._clock.now_us()))
             self.hold(created)
             await self._updater.load(created)
@@ -298,6 +299,7 @@ class Boards:
 
         async with self._changing:
             stored = board
+            self._check_parts(board, shards, fields.get("windows"))
             if "windows" in fields:
                 self._check_quotas(board, fields["windows"][len(board.windows) :], is_new=False)
                 stored = await self._add_windows(board, lambda fresh: change(fresh, now, None))
@@ -359,6 +361,34 @@ class Boards:
                 f"The windows of this pod may reset every {shortest} s at most.",
                 field="windows",
                 rule=f">= {shortest} s",
+            )
+
+    def _check_parts(
+        self,
+        board: Board,
+        shards: int | None = None,
+        windows: tuple[Window, ...] | None = None,
+        *,
+        is_new: bool = False,
+    ) -> None:
+        """Check the quota of parts before a board is created, or gets other shards or windows (None: the same)."""
+        before = 0 if is_new else board.index_parts
+        board = replace(board, shards=shards or board.shards, windows=windows or board.windows)
+        if board.index_parts <= before:
+            return
+        limit = self._quotas_of(board.pod_id).parts
+        now = self._clock.now_us()
+        used = sum(
+            other.index_parts
+            for other in self._boards.values()
+            if other.pod_id == board.pod_id and other.uuid != board.uuid and other.status_at(now) is not Status.ARCHIVED
+        )
+        if limit and used + board.index_parts > limit:
+            raise Conflict(
+                "too_many_parts",
+                f"The other boards of the pod have {used} parts, this one would have {board.index_parts} (shards times "
+                f"windows), and the pod may have {limit}.",
+                field="shards",
             )
 
     async def _end(self, board: Board, change: Callable[[Board, int], Board], fields: Mapping[str, Any]) -> Board:

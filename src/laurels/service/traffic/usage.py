@@ -119,6 +119,7 @@ class Usage:
             min_reset_seconds=shortest,
             users=await self._count_users(boards),
             events_per_day=self._events_of(pod_id),
+            parts=sum(board.index_parts for board in boards),
         )
 
     def _boards_of(self, pod_id: str) -> list[Board]:
