@@ -256,6 +256,7 @@ def main() -> None:
             index=cluster.url,
             log_level="error",
             target_delay_ms="0",
+            index_timeout_ms="10000",
             max_users="0",
             # A repair pass would begin to build what is missing, too.
             repair_interval_ms="600000",

@@ -20,6 +20,9 @@ AT_ONCE = 4
 # The lease of a builder. Each script extends that of its part, so every part gets one at least this often.
 LEASE_MS = 10_000
 SEND_EVERY_S = 2.0
+# For how long, and how often, rows are sent again while Redis can't be reached. Shorter than the lease.
+RETRY_S = 6.0
+RETRY_EVERY_S = 0.3
 
 
 class Build:
@@ -97,12 +100,21 @@ class Build:
                 waiting.append(row)
 
     async def _send(self, part: int, rows: Sequence[Row]) -> None:
-        packed = pack_rows(self._ranking, rows)
-        script = self._scripts.run(self._ranking, part, "build", self._id, LEASE_MS, *packed)
-        self._sending.add(asyncio.create_task(script))
+        self._sending.add(asyncio.create_task(self._add(part, pack_rows(self._ranking, rows))))
         if len(self._sending) >= AT_ONCE:
             done, self._sending = await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
             _need_built(done)
+
+    async def _add(self, part: int, packed: tuple[bytes, bytes]) -> Answer:
+        """Add rows to a part. Repeated while Redis is away for a short time, because a build can take minutes."""
+        end = time.monotonic() + RETRY_S
+        while True:
+            try:
+                return await self._scripts.run(self._ranking, part, "build", self._id, LEASE_MS, *packed)
+            except Unavailable as error:
+                if error.code != "index_unavailable" or time.monotonic() > end:
+                    raise
+                await asyncio.sleep(RETRY_EVERY_S)
 
     async def _finish(self, part: int) -> None:
         channel = self._scripts.names.of(self._ranking)[part].channel
