@@ -18,7 +18,7 @@ from websockets.asyncio.client import connect
 
 from support.calls import NewBoard, problem
 from support.live import live_url
-from support.running import ADMIN_KEY, PLAIN, RunningServer
+from support.running import ADMIN_KEY, PLAIN, LoggedServer, RunningServer
 from support.waiting import until
 
 MIB = 2**20
@@ -231,7 +231,7 @@ def _takes_a_large_body(server: RunningServer) -> bool:
 
 
 def test_malformed_requests_are_counted_and_do_not_fill_the_log(tmp_path: Path) -> None:
-    with ErrorLog(tmp_path) as server:
+    with LoggedServer(tmp_path) as server:
         for number in range(300):
             with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
                 connection.sendall(b"NONSENSE\r\n\r\n" if number % 2 else BAD_UPGRADE)
@@ -248,19 +248,3 @@ BAD_UPGRADE = (
     b"GET /api/v1/leaderboards/default/live HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: short\r\n\r\n"
 )
-
-
-class ErrorLog(RunningServer):
-    """A server whose log the test reads."""
-
-    def start(self, *, wait: bool = True) -> None:
-        self.log = (self.data_dir / "server.log").open("wb")
-        self.stderr = self.log
-        super().start(wait=wait)
-
-    def lines(self) -> list[str]:
-        return (self.data_dir / "server.log").read_text().splitlines()
-
-    def kill(self) -> None:
-        super().kill()
-        self.log.close()

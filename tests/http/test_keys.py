@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from support.calls import problem
+from support.calls import NewBoard, problem
 from support.running import RunningServer
 from support.waiting import until
 
@@ -97,6 +97,25 @@ def test_admin_keys_are_created_rotated_and_revoked(server: RunningServer, api: 
     problem(api.delete(f"{path}/{made['keyId']}"), 404, "key_not_found", "keyId")
     problem(api.delete(f"/api/v1/pods/default/keys/{rotated['keyId']}"), 404, "key_not_found", "keyId")
     assert api.delete(f"{path}/{rotated['keyId']}").status_code == 200
+
+
+def test_only_what_everybody_may_see_is_cached(api: httpx.Client, new_board: NewBoard) -> None:
+    board = f"/api/v1/leaderboards/{new_board(public=True, segments=['global', 'circle'])}"
+    api.patch("/api/v1/users/ada", params={"podId": "default"}, json={"circles": ["red"]})
+    assert api.put(f"{board}/users/ada", json={"score": 1}).status_code == 200
+    private = f"/api/v1/leaderboards/{new_board()}"
+    for path, is_private in (
+        (f"{board}/top", False),
+        (f"{board}/users/ada/rank", False),
+        (f"{board}/top?segment=circle:red", True),
+        (f"{board}/users/ada/around?segment=circle:red", True),
+        (f"{board}/top?viewer=ada", True),
+        (f"{private}/top", True),
+    ):
+        answer = api.get(path)
+        assert answer.status_code == 200, answer.text
+        assert (answer.headers.get("cache-control") == "no-store") == is_private, path
+        assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 def test_responses_with_personal_data_are_not_cached(api: httpx.Client, keys: str) -> None:

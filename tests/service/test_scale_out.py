@@ -172,6 +172,27 @@ def test_new_board_and_key_are_usable_at_once_on_every_server(clients: list[http
         assert [answer.status_code for answer in answers] == [200, 200, 200]
         deleted = others[number % 3].delete(f"/api/v1/pods/default/keys/{key['keyId']}")
         assert deleted.status_code == 200
+    # A new pod with its keys, and a token of one of its players, each on a server that has not heard of them.
+    for number in range(3):
+        pod, origin = f"at-once-{number}", f"https://game-{number}.example"
+        assert first.post("/api/v1/pods", json={"podId": pod, "name": pod}).status_code == 201
+        made = [first.post(f"/api/v1/pods/{pod}/keys", json={"role": role}).json() for role in ("server", "client")]
+        body = {"UUID": f"of-{pod}", "podId": pod, "name": pod}
+        assert first.post("/api/v1/leaderboards", json=body).status_code == 201
+        path = f"/api/v1/leaderboards/of-{pod}/top"
+        token = httpx.post(
+            f"{others[0].base_url}/api/v1/pods/{pod}/tokens",
+            json={"userId": "ada"},
+            headers={"X-API-Key": made[0]["key"]},
+            timeout=20,
+        )
+        assert token.status_code == 201, token.text
+        keys = [token.json()["token"], made[1]["key"]]
+        answers = [httpx.get(f"{others[1].base_url}{path}", headers={"X-API-Key": key}, timeout=20) for key in keys]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert first.patch(f"/api/v1/pods/{pod}", json={"allowedOrigins": [origin]}).status_code == 200
+        asked = {"Origin": origin, "Access-Control-Request-Method": "GET"}
+        assert httpx.options(f"{others[2].base_url}{path}", headers=asked, timeout=20).status_code == 204
     # Without a key, on a server that has not heard of the board.
     body = {"UUID": "at-once-public", "podId": "default", "name": "Public", "public": True}
     assert first.post("/api/v1/leaderboards", json=body).status_code == 201
@@ -298,7 +319,7 @@ def test_lost_ranking_is_rebuilt_only_once(deployment: Deployment, clients: list
         return sum(float(line.split()[1]) for line in lines if line.startswith("laurels_builds_total "))
 
     until_equal(lambda: all("Laurels-Degraded" not in c.get(board + "/top").headers for c in clients), True, 5)
-    boards = clients[0].get("/api/v1/leaderboards", params={"podId": "default"}).json()["leaderboards"]
+    boards = clients[0].get("/api/v1/leaderboards").json()["leaderboards"]
     rankings = sum(
         len(clients[0].get(f"/api/v1/leaderboards/{each['UUID']}/periods").json()["periods"]) for each in boards
     )

@@ -160,6 +160,22 @@ class RunningServer:
             self.kill()
 
 
+class LoggedServer(RunningServer):
+    """A server whose log the test reads."""
+
+    def start(self, *, wait: bool = True) -> None:
+        self._log = (self.data_dir / "server.log").open("ab")
+        self.stderr = self._log
+        super().start(wait=wait)
+
+    def kill(self) -> None:
+        super().kill()
+        self._log.close()
+
+    def lines(self) -> list[str]:
+        return (self.data_dir / "server.log").read_text("utf-8").splitlines()
+
+
 class RunningIngest(RunningServer):
     COMMAND = "ingest"
 

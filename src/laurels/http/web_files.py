@@ -28,7 +28,6 @@ POLICY = (
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     # Browsers revalidate each time; for an unchanged file the response is a 304 without a body.
     "Cache-Control": "no-cache",
