@@ -41,8 +41,12 @@ def reshard(
         typer.echo(json.dumps({"UUID": found["UUID"], "shards": found["shards"], "resharding": found["resharding"]}))
     elif found["shards"] == shards:
         typer.echo(f"Board {board} has {shards} shards.")
-    else:
+    elif not wait:
         typer.echo(f"Board {board} has {found['shards']} shards; {shards} are being built.")
+    else:
+        typer.echo(f"Board {board} still has {found['shards']} shards: the change was cancelled meanwhile.", err=True)
+    if wait and found["shards"] != shards:
+        raise typer.Exit(1)
 
 
 async def _switched(client: Peer, path: str, found: Any, shards: int) -> Any:

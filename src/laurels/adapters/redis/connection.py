@@ -108,18 +108,21 @@ def load_scripts() -> dict[str, Script]:
 
 
 class _Command:
-    __slots__ = ("args", "done", "script", "tag")
+    __slots__ = ("args", "done", "keys", "script", "tag")
 
-    def __init__(self, tag: str, script: Script, args: tuple[Any, ...], done: "asyncio.Future[Answer]") -> None:
+    def __init__(
+        self,
+        tag: str,
+        script: Script,
+        keys: tuple[bytes, ...],
+        args: tuple[Any, ...],
+        done: "asyncio.Future[Answer]",
+    ) -> None:
         self.tag = tag
         self.script = script
+        self.keys = keys
         self.args = args
         self.done = done
-
-    @property
-    def key(self) -> bytes:
-        key: bytes = self.args[1]
-        return key
 
 
 class _NodeQueue:
@@ -208,7 +211,7 @@ class RedisConnection:
         self._unanswered += 1
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._waiting.append(_Command(tag, script, (len(keys), *keys, *args), done))
+        self._waiting.append(_Command(tag, script, tuple(keys), tuple(args), done))
         return done
 
     async def node_of(self, channel: str) -> str:
@@ -245,7 +248,7 @@ class RedisConnection:
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         for command in waiting:
-            name = self._node_name(command.key)
+            name = self._node_name(command.keys[0])
             if name not in self._queues:
                 self._queues[name] = _NodeQueue(name)
             self._queues[name].queue.append(command)
@@ -386,7 +389,7 @@ class RedisConnection:
         pipeline: Any = self.client.pipeline(transaction=False)
         for command in commands:
             name = command.script.sha if verb == "EVALSHA" else command.script.text
-            pipeline.execute_command(verb, name, *command.args)
+            pipeline.execute_command(verb, name, len(command.keys), *command.keys, *command.args)
         # Three waits: for a connection, for the answer, and for a redirection to another node of a cluster.
         async with asyncio.timeout(self.timeout_s * 3):
             return list(await pipeline.execute(raise_on_error=False))
@@ -480,13 +483,29 @@ def _slot_of(key: bytes) -> int:
 def _pack(commands: Sequence[_Command], verb: str) -> bytes:
     """Encode commands as Redis reads them."""
     packed = []
+    # The commands for the parts of a ranking often have the same arguments.
+    known: dict[tuple[Any, ...], bytes] = {}
     for command in commands:
-        name = command.script.sha if verb == "EVALSHA" else command.script.text
-        packed.append(b"*%d\r\n" % (len(command.args) + 2))
-        for arg in (verb, name, *command.args):
-            value = arg if isinstance(arg, bytes) else str(arg).encode()
-            packed.append(b"$%d\r\n%b\r\n" % (len(value), value))
+        packed.append(b"*%d\r\n" % (3 + len(command.keys) + len(command.args)))
+        if verb == "EVALSHA":
+            packed.append(_head(command.script.sha, command.keys))
+        else:
+            packed.append(_bulks((verb, command.script.text, len(command.keys), *command.keys)))
+        args = known.get(command.args)
+        if args is None:
+            args = known[command.args] = _bulks(command.args)
+        packed.append(args)
     return b"".join(packed)
+
+
+@lru_cache(maxsize=10_000)
+def _head(sha: str, keys: tuple[bytes, ...]) -> bytes:
+    return _bulks(("EVALSHA", sha, len(keys), *keys))
+
+
+def _bulks(args: Sequence[Any]) -> bytes:
+    values = [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
+    return b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in values])
 
 
 async def _read(connection: Any) -> Any:
