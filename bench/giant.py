@@ -20,9 +20,11 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import asyncpg
 import httpx
+import psutil
 
 from freeze import periods_job, seconds_of
 from laurels.bench.data import user_name
@@ -166,11 +168,42 @@ async def measure(port: int, sides: list[Side], rounds: int, count: int) -> None
                     side.times.setdefault(kind, []).extend(times)
 
 
-async def measure_rates(port: int, sides: list[Side], seconds: float) -> dict[str, list[float]]:
-    return {
-        kind: [await closed_loop(port, side.requests()[kind], CONNECTIONS, seconds) for side in sides]
-        for kind in sides[0].requests()
-    }
+class Rate(NamedTuple):
+    """Calls per second, and the processor time of a call in microseconds: in the server, Redis and PostgreSQL."""
+
+    calls: float
+    server: float
+    redis: float
+    postgres: float
+
+
+async def measure_rates(
+    server: RunningServer, cluster: RedisClusterServers, postgres: PostgresServer, sides: list[Side], seconds: float
+) -> dict[str, list[Rate]]:
+    everybody = [
+        [psutil.Process(server.pid)],
+        [each for node in cluster.nodes for each in node.process.everybody()],
+        postgres.process.everybody(),
+    ]
+
+    def used() -> list[float]:
+        return [sum(map(cpu_s, processes)) for processes in everybody]
+
+    async def measure_one(requests: list[bytes]) -> Rate:
+        everybody[2] = postgres.process.everybody()
+        before, start = used(), time.perf_counter()
+        calls = await closed_loop(server.port, requests, CONNECTIONS, seconds)
+        passed = time.perf_counter() - start
+        return Rate(calls, *(1e6 * (now - then) / (calls * passed) for now, then in zip(used(), before, strict=True)))
+
+    return {kind: [await measure_one(side.requests()[kind]) for side in sides] for kind in sides[0].requests()}
+
+
+def cpu_s(process: psutil.Process) -> float:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    return 0.0
 
 
 def check(client: httpx.Client, postgres: PostgresServer, side: Side) -> None:
@@ -211,7 +244,7 @@ def step(what: str) -> Iterator[None]:
     print(f" {time.perf_counter() - start:.0f} s", flush=True)
 
 
-def show(sides: list[Side], rates: dict[str, list[float]]) -> None:
+def show(sides: list[Side], rates: dict[str, list[Rate]]) -> None:
     small, large = sides
     print(f"\n{'one call at a time, ms':24}{'p50':>9}{'p99':>9}{'p50':>12}{'p99':>9}{'ratio of p50':>14}")
     print(f"{'':24}{small.name + ', ' + str(small.shards) + ' part':>18}{large.name + f', {large.shards} parts':>21}")
@@ -221,9 +254,15 @@ def show(sides: list[Side], rates: dict[str, list[float]]) -> None:
         print(f"{kind:24}{numbers}")
     deep, first = (statistics.median(large.times[kind]) for kind in (DEEP_TOP, TOP))
     print(f"{'deep page of ' + large.name:24}{deep / first:53.2f} of its first page")
-    print(f"\n{f'{CONNECTIONS} connections, calls/s':24}{small.name:>12}{large.name:>12}{'ratio':>9}")
+    heads = f"{small.name:>12}{large.name:>12}{'ratio':>9}"
+    print(f"\n{f'{CONNECTIONS} connections, calls/s':24}{heads}   processor time per call of {large.name}, µs")
+    print(f"{'':57}   server, Redis, PostgreSQL (of {small.name})")
     for kind, (one_rate, other_rate) in rates.items():
-        print(f"{kind:24}{one_rate:12,.0f}{other_rate:12,.0f}{other_rate / one_rate:9.2f}")
+        costs = ", ".join(
+            f"{other:,.0f} ({mine:,.0f})" for mine, other in zip(one_rate[1:], other_rate[1:], strict=True)
+        )
+        numbers = f"{one_rate.calls:12,.0f}{other_rate.calls:12,.0f}{other_rate.calls / one_rate.calls:9.2f}"
+        print(f"{kind:24}{numbers}   {costs}")
 
 
 def quantile(times: list[float], share: float) -> float:
@@ -287,7 +326,7 @@ def main() -> None:
             with step(f"{side.name}: {CHECKED_PLAYERS} ranks compared with PostgreSQL"):
                 check(client, postgres, side)
         asyncio.run(measure(server.port, [small, large], options.rounds, options.calls))
-        rates = asyncio.run(measure_rates(server.port, [small, large], options.seconds))
+        rates = asyncio.run(measure_rates(server, cluster, postgres, [small, large], options.seconds))
         show([small, large], rates)
         with step(f"{large.name}: ranks compared again, after the updates"):
             check(client, postgres, large)

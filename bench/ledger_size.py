@@ -14,7 +14,6 @@ import contextlib
 import os
 import platform
 import random
-import statistics
 import sys
 import time
 import uuid
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import asyncpg
+import psutil
 
 from laurels.adapters.postgres import PostgresLedger
 from laurels.adapters.system_clock import SystemClock
@@ -46,11 +46,12 @@ SETTINGS = "shared_buffers 4GB, max_wal_size 16GB, checkpoint_timeout 15min"
 
 
 class Rate(NamedTuple):
-    """Events per second, and the response times of batches in milliseconds."""
+    """Events per second, the response times of batches in milliseconds, and PostgreSQL's processor time per event."""
 
     events: float
     p50: float
     p99: float
+    cpu_us: float
 
 
 async def new_board(ledger: PostgresLedger, name: str) -> Board:
@@ -61,8 +62,37 @@ async def new_board(ledger: PostgresLedger, name: str) -> Board:
     return await ledger.create_board(board, [Span("all", "all", None, None)])
 
 
-async def record(ledger: PostgresLedger, board: Board, players: int, seconds: float, new_id: Callable[[], str]) -> Rate:
-    """Record batches from several senders at once."""
+class Recorder(NamedTuple):
+    """Records batches from several senders at once."""
+
+    postgres: PostgresServer
+    players: int
+    seconds: float
+
+    async def record(self, ledger: PostgresLedger, board: Board, new_id: Callable[[], str]) -> Rate:
+        before, begin = cpu_s(self.postgres), time.perf_counter()
+        times = await record(ledger, board, self.players, self.seconds, new_id)
+        took, used = time.perf_counter() - begin, cpu_s(self.postgres) - before
+        events = len(times) * BATCH
+        ordered = sorted(times)
+        p50, p99 = (1000 * ordered[int(len(ordered) * share)] for share in (0.5, 0.99))
+        return Rate(events / took, p50, p99, 1e6 * used / events)
+
+
+def cpu_s(postgres: PostgresServer) -> float:
+    """Return the processor time of PostgreSQL's processes. Connections last as long as the measurement."""
+    total = 0.0
+    for process in postgres.process.everybody():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+async def record(
+    ledger: PostgresLedger, board: Board, players: int, seconds: float, new_id: Callable[[], str]
+) -> list[float]:
+    """Record batches from several senders at once, and return how long each took."""
     rng = random.Random(SEED)
     times: list[float] = []
     begin = time.perf_counter()
@@ -77,9 +107,7 @@ async def record(ledger: PostgresLedger, board: Board, players: int, seconds: fl
             times.append(time.perf_counter() - start)
 
     await asyncio.gather(*(send() for _ in range(SENDERS)))
-    took = time.perf_counter() - begin
-    ordered = sorted(times)
-    return Rate(len(times) * BATCH / took, 1000 * statistics.median(times), 1000 * ordered[int(len(ordered) * 0.99)])
+    return times
 
 
 def time_ordered() -> str:
@@ -162,11 +190,12 @@ async def opened(url: str) -> AsyncIterator[PostgresLedger]:
 
 
 async def measure(postgres: PostgresServer, options: argparse.Namespace) -> None:
-    players, seconds = options.users, options.seconds
+    players = options.users
+    recorder = Recorder(postgres, players, options.seconds)
     show_head()
     async with opened(postgres.new_database("empty")) as ledger:
         board = await new_board(ledger, "board")
-        empty = await record(ledger, board, players, seconds, time_ordered)
+        empty = await recorder.record(ledger, board, time_ordered)
         show("empty", empty, empty)
     url = postgres.new_database("full")
     async with opened(url) as ledger:
@@ -178,7 +207,7 @@ async def measure(postgres: PostgresServer, options: argparse.Namespace) -> None
         size = await connection.fetchval("SELECT pg_database_size('full')")
         print(f"  filled in {time.perf_counter() - start:.0f} s: {size / 1e9:.1f} GB")
         for name, new_id in (("full", time_ordered), ("full, random event ids", from_caller)):
-            show(name, await record(ledger, board, players, seconds, new_id), empty)
+            show(name, await recorder.record(ledger, board, new_id), empty)
         seq = 0
         before = SystemClock().now_us() - OLD_DAYS // 2 * DAY_US
 
@@ -188,24 +217,25 @@ async def measure(postgres: PostgresServer, options: argparse.Namespace) -> None
             seq = last or seq
             return count
 
-        rate, work = await beside(prune, record(ledger, board, players, seconds, time_ordered))
+        rate, work = await beside(prune, recorder.record(ledger, board, time_ordered))
         show(f"full, {work:,.0f} events/s pruned", rate, empty)
         await connection.execute("UPDATE periods SET state = 'frozen', frozen_at = 0 WHERE id = $1", past.periods[0].id)
         rate, work = await beside(
             lambda: ledger.periods.sweep(past.periods[0].id, SWEEP_ROWS),
-            record(ledger, board, players, seconds, time_ordered),
+            recorder.record(ledger, board, time_ordered),
         )
         show(f"full, {work:,.0f} rows/s swept", rate, empty)
         await connection.close()
 
 
 def show_head() -> None:
-    heads = f"{'events/s':>10}{'of empty':>10}{'p50 ms':>9}{'p99 ms':>9}"
+    heads = f"{'events/s':>10}{'of empty':>10}{'p50 ms':>9}{'p99 ms':>9}{'CPU µs':>9}"
     print(f"\n{'':36}{heads}   of batches of {BATCH:,}, {SENDERS} at once")
 
 
 def show(name: str, rate: Rate, empty: Rate) -> None:
-    print(f"{name:36}{rate.events:10,.0f}{rate.events / empty.events:10.2f}{rate.p50:9.0f}{rate.p99:9.0f}", flush=True)
+    numbers = f"{rate.events:10,.0f}{rate.events / empty.events:10.2f}{rate.p50:9.0f}{rate.p99:9.0f}{rate.cpu_us:9.0f}"
+    print(f"{name:36}{numbers}", flush=True)
 
 
 def main() -> None:

@@ -63,11 +63,12 @@ class Process:
 
         PostgreSQL's processes run in separate sessions, so a signal to the process group would not reach them.
         """
-        for each in self._everybody():
+        for each in self.everybody():
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.send_signal(number)
 
-    def _everybody(self) -> list[psutil.Process]:
+    def everybody(self) -> list[psutil.Process]:
+        """Return the server with its child processes."""
         with contextlib.suppress(psutil.NoSuchProcess):
             first = psutil.Process(self._process.pid)
             return [first, *first.children(recursive=True)]
@@ -77,7 +78,7 @@ class Process:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        everybody = self._everybody()
+        everybody = self.everybody()
         self.signal_all(signal.SIGKILL)
         self._process.wait()
         # PostgreSQL does not start while a process of the old server is alive.
