@@ -6,6 +6,7 @@ the model.
 """
 
 import asyncio
+import math
 import random
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Hashable, Iterable
@@ -21,11 +22,12 @@ from msgspec.structs import replace
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.adapters.redis import RedisConnection, RedisIndex, parse_redis_url, seek, split_ranks
 from laurels.core.board import Ranking, RankStyle, ShadowViewer
+from laurels.core.distribution import PER_PERCENT
 from laurels.core.order import Order, Ties
 from laurels.core.people import GLOBAL, Hidden
 from laurels.core.scores import Standing
 from laurels.errors import Unavailable
-from laurels.ports import Held, Index, Position, RankEntry, Row
+from laurels.ports import Held, Index, Position, RankEntry, Row, ScoreRange
 from support.effort import examples
 from support.stores import shared_cluster, shared_redis
 
@@ -34,6 +36,8 @@ T = TypeVar("T")
 USERS = ["a", "ab", "abc", "b", "é", "日本", "👑", *(f"user-{number:02}" for number in range(90))]
 SCORES = [-(2.0**53), -1.5, 0.0, 5e-324, 1.0, 1.5, 2.0, 3.0, 2.0**53]
 
+# How many of the ranges of scores are read after each step.
+RANGES_READ = 6
 SEGMENTS = ["region:eu", "region:us", "circle:one", "circle:many"]
 
 users = st.sampled_from(USERS)
@@ -224,6 +228,8 @@ class IndexMachine(RuleBasedStateMachine):
         listed = [user async for chunk in index.ranked_users(ranking) for user in chunk]
         assert listed == [place.user_id for place in model]
         await self.together(self.check_style(ranking, style, model) for style in RankStyle)
+        # One style after each step is enough, because there are many ranges.
+        await self.check_ranges(ranking, list(RankStyle)[len(model) % 3], model)
         await self.check_distribution(ranking, [place.score for place in model])
 
     async def check_guests(self) -> None:
@@ -306,7 +312,7 @@ class IndexMachine(RuleBasedStateMachine):
         for buckets in (1, 3, 20):
             spread = await self.index.distribution(ranking, buckets)
             if not scores:
-                assert (spread.edges, spread.counts, spread.deciles) == ([], [], [])
+                assert (spread.edges, spread.counts, spread.percentiles) == ([], [], [])
                 continue
             assert (spread.edges[0], spread.edges[-1]) == (min(scores), max(scores))
             assert len(spread.counts) == len(spread.edges) - 1 <= buckets
@@ -316,10 +322,49 @@ class IndexMachine(RuleBasedStateMachine):
                 inside = [score for score in scores if low <= score and (score < high or last)]
                 assert spread.counts[number] == len(inside)
             ascending = sorted(scores)
-            for number, decile in enumerate(spread.deciles, 1):
+            for number, decile in enumerate(spread.percentiles, 1):
                 at_most = sum(score <= decile for score in ascending)
                 below = sum(score < decile for score in ascending)
                 assert Fraction(at_most, len(ascending)) >= Fraction(number, 10) > Fraction(below, len(ascending))
+        if scores:
+            percent = [Fraction(p) for p in ("0", "0.01", "12.5", "50", "99.9999", "100")]
+            spread = await self.index.distribution(ranking, 1, [int(p * PER_PERCENT) for p in percent])
+            offsets = [max(0, math.ceil(p * len(scores) / 100) - 1) for p in percent]
+            assert spread.percentiles == [sorted(scores)[offset] for offset in offsets]
+
+    async def check_ranges(self, ranking: Ranking, style: RankStyle, model: list[RankEntry]) -> None:
+        """Compare entries near ranges of scores: those of users, scores in between, open ends and reversed ranges."""
+        styled, total = self.styled(style, model), len(model)
+        scores = sorted({place.score for place in model}, reverse=ranking.order is Order.DESC)
+        edges = [None, *scores[:1], *scores[-1:], *scores[len(scores) // 2 :][:1], 2.5, -2000.0]
+        descending = ranking.order is Order.DESC
+
+        async def check(best: float | None, worst: float | None, skip: int, limit: int, *, from_end: bool) -> None:
+            def is_better(score: float) -> bool:
+                return best is not None and (score > best if descending else score < best)
+
+            def is_worse(score: float) -> bool:
+                return worst is not None and (score < worst if descending else score > worst)
+
+            before = sum(is_better(place.score) for place in model)
+            after = max(before, total - sum(is_worse(place.score) for place in model))
+            first = (after if from_end else before) + skip
+            span = await self.index.in_range(ranking, ScoreRange(best, worst), skip, limit, style, from_end=from_end)
+            assert (span.before, span.count, span.total) == (before, after - before, total)
+            assert span.entries == styled[max(0, first) : max(0, first + limit)]
+            assert not span.entries or span.start == max(0, first)
+
+        every = [
+            (best, worst, skip, limit, from_end)
+            for best in edges
+            for worst in edges
+            for skip, limit in ((0, 3), (-2, 4), (-30, 100), (7, 5))
+            for from_end in (False, True)
+        ]
+        chosen = random.Random(f"{self.version}/{ranking.segment}").sample(every, RANGES_READ)
+        await self.together(
+            check(best, worst, skip, limit, from_end=from_end) for best, worst, skip, limit, from_end in chosen
+        )
 
     def check_inside(self) -> None:
         if isinstance(self.index, MemoryIndex):

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from laurels.adapters.memory_index import MemoryIndex
 from laurels.core.board import Board, Ranking, RankStyle, ShadowViewer
+from laurels.core.distribution import DECILES
 from laurels.core.order import Order, Ties
 from laurels.core.people import GLOBAL, Hidden, ProfileChange
 from laurels.core.scores import Rule
@@ -31,6 +32,7 @@ from laurels.ports import (
     RecordedEvent,
     RecordOutcome,
     Row,
+    ScoreRange,
     StoredAction,
 )
 from support.effort import examples
@@ -383,12 +385,19 @@ class LedgerMachine(RuleBasedStateMachine):
             await index.load(ranking, self.ledger.rows(period.id), Position())
             assert await ranks.count(ranking) == await index.count(ranking)
             for buckets in (1, 2, 20):
-                assert await ranks.distribution(ranking, buckets) == await index.distribution(ranking, buckets)
+                for percentiles in (DECILES, (0, 333_333, 1_000_000)):
+                    spread = [await each.distribution(ranking, buckets, percentiles) for each in (ranks, index)]
+                    assert spread[0] == spread[1]
             for style in RankStyle:
                 for offset, limit in [(0, 10), (1, 1), (1, 2), (5, 5)]:
                     assert await ranks.top(ranking, offset, limit, style) == await index.top(
                         ranking, offset, limit, style
                     )
+                for scores, from_end in ((ScoreRange(), True), (ScoreRange(2, 1), False), (ScoreRange(1, 2), True)):
+                    near = [
+                        await each.in_range(ranking, scores, -1, 3, style, from_end=from_end) for each in (ranks, index)
+                    ]
+                    assert near[0] == near[1]
                 assert await ranks.find_many(ranking, USERS, style) == await index.find_many(ranking, USERS, style)
                 for user in [*USERS, "nobody"]:
                     assert await ranks.find(ranking, user, style) == await index.find(ranking, user, style)

@@ -109,7 +109,7 @@ async def check_distribution(game: Game, _: RankStyle) -> None:
     scores = sorted(entry.score for entry in game.model(RankStyle.ORDINAL))
     assert (spread.edges[0], spread.edges[-1]) == (scores[0], scores[-1])
     assert sum(spread.counts) == len(scores)
-    for number, decile in enumerate(spread.deciles, 1):
+    for number, decile in enumerate(spread.percentiles, 1):
         assert sum(score <= decile for score in scores) * 10 >= number * len(scores)
         assert sum(score < decile for score in scores) * 10 < number * len(scores)
 

@@ -52,6 +52,9 @@ READS: dict[str, Callable[[httpx.Client, str], httpx.Response]] = {
     "around": lambda c, b: c.get(f"/api/v1/leaderboards/{b}/users/ada/around"),
     "ranks": lambda c, b: c.post(f"/api/v1/leaderboards/{b}/ranks", json={"userIds": ["ada"]}),
     "distribution": lambda c, b: c.get(f"/api/v1/leaderboards/{b}/distribution"),
+    "rank of a score": lambda c, b: c.get(f"/api/v1/leaderboards/{b}/rank?score=5"),
+    "range": lambda c, b: c.get(f"/api/v1/leaderboards/{b}/range?minScore=1"),
+    "sum": lambda c, b: c.get(f"/api/v1/leaderboards/{b}/distribution?sum=true&percentiles=50"),
     "periods": lambda c, b: c.get(f"/api/v1/leaderboards/{b}/periods"),
 }
 OWN_READS: dict[str, Callable[[httpx.Client, str], httpx.Response]] = {

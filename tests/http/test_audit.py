@@ -182,7 +182,7 @@ def test_calls_about_another_pod_are_in_no_log(game: Game, server: RunningServer
         hidden = "/api/v1/users/victim/hidden"
         problem(team.put(hidden, json={}, params={"podId": other.pod}), 404, "pod_not_found", "podId")
         problem(team.delete(f"/api/v1/pods/{'x' * 5000}/tokens/victim"), 404, "pod_not_found", "podId")
-        problem(team.delete("/api/v1/pods/%00/tokens/victim"), 404, "no_such_address")
+        problem(team.delete("/api/v1/pods/%00/tokens/victim"), 404, "pod_not_found", "podId")
     # An entry about a user always has a pod, so that an erasure finds it.
     problem(game.api.put(hidden, json={}), 422, "missing_field", "podId")
     assert [len(each.entries()) for each in (game, other)] == before

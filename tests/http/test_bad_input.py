@@ -170,6 +170,17 @@ def test_invalid_query_parameter_of_top_is_refused(
 def test_invalid_parameters_of_other_reads_are_refused(api: httpx.Client, board: str) -> None:
     base = f"/api/v1/leaderboards/{board}"
     problem(api.get(f"{base}/users/ada/around?above=501"), 422, "out_of_range", "above")
+    problem(api.get(f"{base}/rank"), 422, "missing_field", "score")
+    problem(api.get(f"{base}/rank?score=nan"), 422, "not_finite", "score")
+    problem(api.get(f"{base}/rank?score=9007199254740993"), 422, "not_exact", "score")
+    problem(api.get(f"{base}/range?minScore=2&maxScore=1"), 422, "bounds_reversed", "maxScore")
+    problem(api.get(f"{base}/range?minScore=inf"), 422, "not_finite", "minScore")
+    problem(api.get(f"{base}/top?percent=0"), 422, "out_of_range", "percent")
+    problem(api.get(f"{base}/top?percent=nan"), 422, "out_of_range", "percent")
+    problem(api.get(f"{base}/top?percent=5&ranking=dense"), 422, "not_a_choice", "ranking")
+    problem(api.get(f"{base}/top?order=backwards"), 422, "not_a_choice", "order")
+    for wrong in ("", "101", "-1", "1e1", "50,", "1.23456", ",".join(["1"] * 21)):
+        problem(api.get(f"{base}/distribution", params={"percentiles": wrong}), 422, "wrong_format", "percentiles")
     problem(api.get(f"{base}/distribution?buckets=0"), 422, "out_of_range", "buckets")
     problem(api.get(f"{base}/top?period=daily-2026-01-01"), 404, "period_not_found", "period")
     problem(api.get(f"{base}/users/ada/history?cursor=!!"), 422, "invalid_cursor", "cursor")

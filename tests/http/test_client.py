@@ -12,6 +12,7 @@ from laurels.client import AsyncClient, Client, Score
 from laurels.client.endpoints import Request
 from laurels.client.retry import pause_before
 from laurels.errors import Conflict, Invalid, NotFound, Unauthenticated, Unavailable
+from laurels.http.answers import Percentile
 from support.calls import NewBoard
 from support.live import seen
 from support.running import ADMIN_KEY, RunningServer, free_port
@@ -108,12 +109,25 @@ def test_client_reads_return_typed_results(server: RunningServer, board: str) ->
         assert len(list(client.each_entry(board))) == 1501
         assert client.top(board, 1).users[0].user_id == user
         assert [entry.rank for entry in client.around(board, "u0007", above=1, below=0).users] == [1493, 1494]
+        assert [entry.rank for entry in client.around(board, user, above=1, below=1, fill=True).users] == [1, 2, 3]
+        assert [entry.user_id for entry in client.top(board, 2, 1, order="reverse").users] == ["u0001", "u0002"]
+        assert client.top(board, 1000, percent=0.1).users[-1].rank == 2
+        found = client.score_range(board, 10, 20, limit=1)
+        assert (found.count, found.users[0].user_id) == (11, "u0020")
+        place = client.score_rank(board, 1999.5, above=1, below=1)
+        assert (place.rank, [entry.rank for entry in place.users]) == (2, [1, 2])
+        spread = client.distribution(board, 1, percentiles=[0, 50, 99.95], sum=True)
+        assert spread.percentiles == [Percentile(percentile=p, score=s) for p, s in ((0, 0), (50, 750), (99.95, 2000))]
+        assert (spread.sum, spread.mean) == (1_126_250, 1_126_250 / 1501)
         friends = client.ranks(board, [user, "u0001", "nobody"])
         assert ([friend.position for friend in friends.users], friends.missing) == ([1, 2], ["nobody"])
         assert sum(bucket.count for bucket in client.distribution(board, 7).buckets) == 1501
         assert client.set_profiles([{"userId": user, "displayName": "Eve"}], pod_id="default").changed == 1
         assert client.profile(user, pod_id="default").display_name == "Eve"
         assert [score.score for score in client.user_scores(user, pod_id="default").scores] == [2000]
+        assert [each.uuid for each in client.user_scores(user, pod_id="default", boards=[board]).scores] == [board]
+        (again,) = client.submit_many(board, [Score(user, 2500)], previous=True)
+        assert (again.rank, again.previous_rank, again.previous_score) == (1, 1, 2000)
         assert client.user_results(user, pod_id="default").results == []
         assert client.change_board(board, name="Renamed").name == "Renamed"
         assert [period.window for period in client.each_period(board)] == ["all"]

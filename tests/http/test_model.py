@@ -1,7 +1,10 @@
 """Random boards and events through the real HTTP stack; every read equals that of the plain model."""
 
 import random
+from dataclasses import replace
 from datetime import timedelta
+from fractions import Fraction
+from math import ceil, isclose
 from typing import Any
 from urllib.parse import quote
 
@@ -12,9 +15,9 @@ from hypothesis import strategies as st
 
 from laurels.core.instants import EPOCH
 from laurels.core.scores import Rule
-from support.calls import NewBoard
+from support.calls import NewBoard, problem
 from support.effort import examples
-from support.model import ModelBoard, Player
+from support.model import MAX_DOUBLE, ModelBoard, Player
 
 USERS = ["ada", "ad", "a/b", "a b", "%2F", "é", "日本", "👑", "x" * 256, *(f"u{number}" for number in range(50))]
 STYLES = ["ordinal", "competition", "dense"]
@@ -118,12 +121,93 @@ def check_reads(api: httpx.Client, board: str, model: ModelBoard, rng: random.Ra
             for above, below in [(4, 4), (0, 0), (0, 500), (500, 0), (1, 2)]:
                 around = get(api, f"{path}/around", {"above": above, "below": below} | asked)
                 assert around["users"] == entries[max(0, number - above) : number + below + 1]
+                filled = get(api, f"{path}/around", {"above": above, "below": below, "fill": True} | asked)["users"]
+                first = max(0, min(number - above, total - above - below - 1))
+                assert filled == entries[first : first + above + below + 1]
         check_subset(api, board, model, rng, style)
+        check_by_score(api, board, model, rng, style, entries)
+    check_distribution(api, board, model)
     outside = {player.user for player in model.everybody()} - {player.user for player in ranked}
-    for user in list(outside)[:1] + [user for user in USERS if model.fold(user) is None][:1]:
-        response = api.get(f"{board}/users/{quote(user, safe='')}/rank")
-        assert response.status_code == 404
-        assert response.json()["code"] == ("user_not_ranked" if user in outside else "user_not_found")
+    for user in list(outside)[:1]:
+        path = f"{board}/users/{quote(user, safe='')}"
+        answer = get(api, f"{path}/rank", {})
+        own = model.fold(user)
+        assert own is not None
+        everybody = replace(model, capacity=None)
+        assert (answer["rank"], answer["rankState"], answer["totalUsers"]) == (None, "outside_capacity", total)
+        assert (answer["score"], answer["percentile"]) == (own.score, everybody.percentile(own))
+        problem(api.get(f"{path}/around"), 404, "user_not_ranked", "userId")
+    for user in [user for user in USERS if model.fold(user) is None][:1]:
+        problem(api.get(f"{board}/users/{quote(user, safe='')}/rank"), 404, "user_not_found", "userId")
+
+
+def check_by_score(
+    api: httpx.Client,
+    board: str,
+    model: ModelBoard,
+    rng: random.Random,
+    style: str | None,
+    entries: list[dict[str, Any]],
+) -> None:
+    """Check the reads by score, from the end, and of the best percent. `entries` is the whole ranking in the style."""
+    asked = {"ranking": style} if style else {}
+    total = len(entries)
+    for offset, limit in [(0, 5), (total - 1, 3), (rng.randrange(total + 2), 2)]:
+        page = get(api, f"{board}/top", {"limit": limit, "offset": offset, "order": "reverse"} | asked)
+        assert (page["users"], page["totalUsers"]) == (entries[::-1][offset : offset + limit], total)
+    percent = rng.choice([0.1, 5, 33.3, 50, 100])
+    if style != "dense":
+        best = get(api, f"{board}/top", {"limit": 1000, "percent": percent} | asked)["users"]
+        assert best == [each for each in entries if (each["rank"] - 1) * 100 < Fraction(str(percent)) * total]
+        worst = get(api, f"{board}/top", {"limit": 1000, "percent": percent, "order": "reverse"} | asked)["users"]
+        assert worst == entries[::-1][: max(1, ceil(Fraction(str(percent)) * total / 100))]
+    low, high = sorted(rng.choice(entries)["score"] + rng.choice([0, 0, 0.5]) for _ in range(2))
+    for bounds in ({"minScore": low, "maxScore": high}, {"minScore": low}, {"maxScore": high}):
+        inside = [
+            each
+            for each in entries
+            if bounds.get("minScore", each["score"]) <= each["score"] <= bounds.get("maxScore", each["score"])
+        ]
+        offset, limit = rng.choice([(0, 1000), (0, 2), (1, 3)])
+        for order in ("forward", "reverse"):
+            page = get(api, f"{board}/range", {"offset": offset, "limit": limit, "order": order} | bounds | asked)
+            ordered = inside if order == "forward" else inside[::-1]
+            assert (page["users"], page["count"]) == (ordered[offset : offset + limit], len(inside))
+    check_place(api, board, model, style, entries, high)
+
+
+def check_place(
+    api: httpx.Client, board: str, model: ModelBoard, style: str | None, entries: list[dict[str, Any]], score: float
+) -> None:
+    """Check where a score would stand: as a new user who reaches it after all others."""
+    asked = {"ranking": style} if style else {}
+    with_new = replace(model, events=model.events | {"new": ("new user", score, 10)})
+    new = with_new.fold("new user")
+    assert new is not None
+    ranked = [player.user for player in with_new.ranked()]
+    answer = get(api, f"{board}/rank", {"score": score, "above": 2, "below": 3} | asked)
+    if "new user" in ranked:
+        assert answer["rank"] == with_new.rank(new, style)
+        number = ranked.index("new user")
+        assert answer["users"] == entries[max(0, number - 2) : number + 3]
+    else:
+        assert answer["rank"] is None
+        assert answer["users"] == entries[-2:]
+    among = model.ranked() if "new user" in ranked else model.everybody()
+    better = [p for p in among if (p.score > score if model.order == "desc" else p.score < score)]
+    assert answer["percentile"] == 100 * (len(among) - len(better)) / len(among)
+
+
+def check_distribution(api: httpx.Client, board: str, model: ModelBoard) -> None:
+    scores = sorted(player.score for player in model.ranked())
+    spread = get(api, f"{board}/distribution", {"percentiles": "0,12.5,99.99", "sum": True})
+    found = {each: scores[max(0, ceil(Fraction(each) * len(scores) / 100) - 1)] for each in ("0", "12.5", "99.99")}
+    assert spread["percentiles"] == [{"percentile": float(each), "score": score} for each, score in found.items()]
+    total = float(max(-MAX_DOUBLE, min(MAX_DOUBLE, sum(map(Fraction, scores)))))
+    # Large scores of both signs cancel each other out, and the sum of the smallest ones is rounded to 0.
+    tolerance = 1e-6 * max(map(abs, scores)) + 1e-300
+    assert isclose(spread["sum"], total, rel_tol=1e-9, abs_tol=tolerance)
+    assert isclose(spread["mean"], total / len(scores), rel_tol=1e-9, abs_tol=tolerance)
 
 
 def check_subset(api: httpx.Client, board: str, model: ModelBoard, rng: random.Random, style: str | None) -> None:

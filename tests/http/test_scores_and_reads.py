@@ -231,3 +231,41 @@ def test_id_that_is_too_long_in_composed_form_is_refused(api: httpx.Client, new_
     (shown,) = [each["userId"] for each in api.get(f"{board}/top").json()["users"]]
     assert len(shown) == 256
     assert api.get(f"{board}/users/{quote(shown)}/rank").status_code == 200
+
+
+def test_batch_returns_ranks_and_scores_from_before_if_asked(api: httpx.Client, new_board: NewBoard) -> None:
+    board = f"/api/v1/leaderboards/{new_board(rule='increment')}"
+    api.post(f"{board}/scores", json={"scores": [{"userId": "ada", "score": 5}, {"userId": "bob", "score": 7}]})
+    batch = {"scores": [{"userId": "ada", "score": 5}, {"userId": "cyd", "score": 1}, {"userId": "", "score": 1}]}
+    plain, asked = (
+        api.post(f"{board}/scores{query}", json=batch).json()["results"] for query in ("", "?previous=true")
+    )
+    assert "previousRank" not in plain[0]
+    assert [(each.get("previousRank"), each.get("previousScore")) for each in asked] == [(1, 10), (3, 1), (None, None)]
+    api.post(f"{board}/scores?rank=false&previous=true", json=batch)
+    unranked = api.post(f"{board}/scores?rank=false&previous=true", json=batch).json()["results"]
+    assert (unranked[0]["previousRank"], unranked[0]["previousScore"]) == (None, 20)
+
+
+def test_reads_by_score_of_an_empty_board(api: httpx.Client, new_board: NewBoard) -> None:
+    board = f"/api/v1/leaderboards/{new_board()}"
+    place = api.get(f"{board}/rank?score=5&above=3&below=3").json()
+    assert (place["rank"], place["percentile"], place["users"], place["totalUsers"]) == (1, 100, [], 0)
+    found = api.get(f"{board}/range?minScore=0").json()
+    assert (found["users"], found["count"], found["totalUsers"]) == ([], 0, 0)
+    assert api.get(f"{board}/top?order=reverse&percent=50").json()["users"] == []
+    spread = api.get(f"{board}/distribution?percentiles=50&sum=true").json()
+    assert (spread["percentiles"], spread["sum"], spread["mean"]) == ([], 0, None)
+
+
+def test_scores_of_a_user_on_some_boards(api: httpx.Client, new_board: NewBoard) -> None:
+    boards = [new_board() for _ in range(3)]
+    user = f"user-{uuid4()}"
+    for number, board in enumerate(boards):
+        api.put(f"/api/v1/leaderboards/{board}/users/{user}", json={"score": number})
+    path = f"/api/v1/users/{user}/scores"
+    named = {"podId": "default", "boards": ",".join(boards[1:])}
+    assert [each["UUID"] for each in api.get(path, params=named).json()["scores"]] == boards[1:]
+    assert len(api.get(path, params={"podId": "default"}).json()["scores"]) == 3
+    problem(api.get(path, params={"podId": "default", "boards": "nowhere"}), 404, "board_not_found", "boards")
+    problem(api.get(path, params={"podId": "default", "boards": "a,,b"}), 422, "wrong_format", "boards")

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from laurels.adapters.memory_feed import MemoryFeed
 from laurels.adapters.sorted_ranking import SortedRanking
 from laurels.core.board import Ranking, RankStyle
+from laurels.core.distribution import DECILES
 from laurels.errors import Unavailable
 from laurels.ports import (
     Applied,
@@ -22,9 +23,11 @@ from laurels.ports import (
     IndexState,
     Page,
     Position,
+    RangePage,
     RankEntry,
     RanksWanted,
     Row,
+    ScoreRange,
     ranking_topic,
 )
 
@@ -162,8 +165,13 @@ class MemoryIndex:
     async def find_many(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[RankEntry | None]:
         return self._get(ranking).find_many(ranking, user_ids, style)
 
-    async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
-        return self._get(ranking).distribution(ranking, buckets)
+    async def in_range(
+        self, ranking: Ranking, scores: ScoreRange, skip: int, limit: int, style: RankStyle, *, from_end: bool = False
+    ) -> RangePage:
+        return self._get(ranking).in_range(ranking, scores, skip, limit, style, from_end=from_end)
+
+    async def distribution(self, ranking: Ranking, buckets: int, percentiles: Sequence[int] = DECILES) -> Distribution:
+        return self._get(ranking).distribution(ranking, buckets, percentiles)
 
     async def count(self, ranking: Ranking) -> int:
         return self._get(ranking).count(ranking)

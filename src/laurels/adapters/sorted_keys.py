@@ -7,14 +7,14 @@ user is in the list once and user ids contain no zero byte.
 `SortedKeys` holds all users. `RankedKeys` is the part that a read may show: the best users, up to the capacity.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 
 from sortedcontainers import SortedList
 
 from laurels.adapters.numbering import number_entries
 from laurels.core.board import Ranking, RankStyle
-from laurels.core.distribution import bucket_edges, decile_offsets
+from laurels.core.distribution import bucket_edges, percentile_offsets
 from laurels.core.order import (
     HEAD_BYTES,
     SCORE_BYTES,
@@ -26,7 +26,7 @@ from laurels.core.order import (
     encode_key,
     encode_score,
 )
-from laurels.ports import Distribution, Found, Page, RankEntry
+from laurels.ports import Distribution, Found, Page, RangePage, RankEntry, ScoreRange
 
 
 def make_key(order: Order, ties: Ties, score: float, at: int, user_id: str, version: int) -> bytes:
@@ -131,8 +131,22 @@ class RankedKeys:
         offset = self._offset_of(key)
         return None if key is None or offset is None else self._rank_at(offset, key, style)
 
-    def distribution(self, buckets: int) -> Distribution:
-        """Count the scores in each bucket. O(buckets · log n)."""
+    def in_range(self, scores: ScoreRange, skip: int, limit: int, style: RankStyle, *, from_end: bool) -> RangePage:
+        """Count the keys in a range of scores, and return entries near them. O(log n + limit)."""
+        total = self.total
+        before = 0 if scores.best is None else int(self._keys.bisect_left(encode_score(self._order, scores.best)))
+        after = total
+        if scores.worst is not None:
+            after = int(self._keys.bisect_left(after_score(encode_score(self._order, scores.worst))))
+        before = min(before, total)
+        after = max(before, min(after, total))
+        first = (after if from_end else before) + skip
+        start, stop = max(0, first), min(first + limit, total)
+        entries = self._entries(start, stop, style) if start < stop else []
+        return RangePage(entries, start, before, after - before, total)
+
+    def distribution(self, buckets: int, percentiles: Sequence[int]) -> Distribution:
+        """Count the scores in each bucket. O((buckets + percentiles) · log n)."""
         total = self.total
         if not total:
             return Distribution([], [], [])
@@ -141,8 +155,9 @@ class RankedKeys:
         below = [0, *(self._count_below(edge) for edge in edges[1:-1]), total]
         counts = [high - low for low, high in pairwise(below)]
         descending = self._order is Order.DESC
-        deciles = [self._score_at(total - 1 - offset if descending else offset) for offset in decile_offsets(total)]
-        return Distribution(edges, counts, deciles)
+        offsets = percentile_offsets(total, percentiles)
+        found = [self._score_at(total - 1 - offset if descending else offset) for offset in offsets]
+        return Distribution(edges, counts, found)
 
     def users(self) -> list[str]:
         """Return the ranked users in order. O(n)."""

@@ -16,7 +16,18 @@ from laurels.adapters.sorted_keys import RankedKeys, SortedKeys, make_key, user_
 from laurels.core.board import Ranking, RankStyle, ShadowViewer
 from laurels.core.order import HEAD_BYTES, decode_head
 from laurels.core.people import GLOBAL
-from laurels.ports import Distribution, Found, Held, Page, RankChange, RankEntry, RanksWanted, Row
+from laurels.ports import (
+    Distribution,
+    Found,
+    Held,
+    Page,
+    RangePage,
+    RankChange,
+    RankEntry,
+    RanksWanted,
+    Row,
+    ScoreRange,
+)
 
 T = TypeVar("T")
 
@@ -106,8 +117,13 @@ class SortedRanking:
             ranking, lambda keys: [keys.entry(self._key_in(ranking, user_id), style) for user_id in user_ids]
         )
 
-    def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
-        return self._see(ranking, lambda keys: keys.distribution(buckets))
+    def in_range(
+        self, ranking: Ranking, scores: ScoreRange, skip: int, limit: int, style: RankStyle, *, from_end: bool
+    ) -> RangePage:
+        return self._see(ranking, lambda keys: keys.in_range(scores, skip, limit, style, from_end=from_end))
+
+    def distribution(self, ranking: Ranking, buckets: int, percentiles: Sequence[int]) -> Distribution:
+        return self._see(ranking, lambda keys: keys.distribution(buckets, percentiles))
 
     def count(self, ranking: Ranking) -> int:
         return self._see(ranking, lambda keys: keys.total)

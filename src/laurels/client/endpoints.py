@@ -20,12 +20,14 @@ from laurels.http.answers import (
     DistributionAnswer,
     HistoryAnswer,
     PeriodsAnswer,
+    RangeAnswer,
     RankAnswer,
     RanksAnswer,
     RegionsAnswer,
     ResultsAnswer,
     RevokedAnswer,
     ScoreAnswer,
+    ScorePlaceAnswer,
     SearchAnswer,
     TokenAnswer,
     TopAnswer,
@@ -38,6 +40,9 @@ T = TypeVar("T")
 
 # Small enough that a slow ledger records all of them before the timeout.
 SCORES_A_CALL = 1000
+
+
+Order = Literal["forward", "reverse"]
 
 
 class Selection(TypedDict, total=False):
@@ -96,14 +101,49 @@ def submit(
     return _ask("PUT", _user(board, user_id), ScoreAnswer, _given(rank=rank), body=body)
 
 
-def submit_many(board: str, scores: Sequence[Score], *, rank: bool | None = None) -> Request[BatchAnswer]:
+def submit_many(
+    board: str, scores: Sequence[Score], *, rank: bool | None = None, previous: bool | None = None
+) -> Request[BatchAnswer]:
     """Submit up to 10,000 scores; the response has one result per score, in order."""
-    return _ask("POST", _board(board) + "/scores", BatchAnswer, _given(rank=rank), body={"scores": list(scores)})
+    query = _given(rank=rank, previous=previous)
+    return _ask("POST", _board(board) + "/scores", BatchAnswer, query, body={"scores": list(scores)})
 
 
-def top(board: str, limit: int = 10, offset: int = 0, **selection: Unpack[Selection]) -> Request[TopAnswer]:
-    query = {"limit": limit, "offset": offset} | _given(**selection)
+def top(
+    board: str,
+    limit: int = 10,
+    offset: int = 0,
+    *,
+    order: Order | None = None,
+    percent: float | None = None,
+    **selection: Unpack[Selection],
+) -> Request[TopAnswer]:
+    """Return a page of users. `order` reverse: from the worst up. `percent`: only the best (or worst) share."""
+    query = {"limit": limit, "offset": offset} | _given(order=order, percent=percent, **selection)
     return _ask("GET", _board(board) + "/top", TopAnswer, query)
+
+
+def score_range(
+    board: str,
+    min_score: float | None = None,
+    max_score: float | None = None,
+    *,
+    limit: int = 10,
+    offset: int = 0,
+    order: Order | None = None,
+    **selection: Unpack[Selection],
+) -> Request[RangeAnswer]:
+    """Return the users whose scores are between two scores, both included, and their number."""
+    bounds = _given(minScore=min_score, maxScore=max_score, order=order, **selection)
+    return _ask("GET", _board(board) + "/range", RangeAnswer, {"limit": limit, "offset": offset} | bounds)
+
+
+def score_rank(
+    board: str, score: float, *, above: int = 0, below: int = 0, **selection: Unpack[Selection]
+) -> Request[ScorePlaceAnswer]:
+    """Return the rank that a score would have, and up to `above` and `below` users around it."""
+    query = {"score": score, "above": above, "below": below} | _given(**selection)
+    return _ask("GET", _board(board) + "/rank", ScorePlaceAnswer, query)
 
 
 def rank(board: str, user_id: str, **selection: Unpack[Selection]) -> Request[RankAnswer]:
@@ -111,9 +151,16 @@ def rank(board: str, user_id: str, **selection: Unpack[Selection]) -> Request[Ra
 
 
 def around(
-    board: str, user_id: str, *, above: int = 4, below: int = 4, **selection: Unpack[Selection]
+    board: str,
+    user_id: str,
+    *,
+    above: int = 4,
+    below: int = 4,
+    fill: bool | None = None,
+    **selection: Unpack[Selection],
 ) -> Request[AroundAnswer]:
-    query = {"above": above, "below": below} | _given(**selection)
+    """Return a user's neighbours. `fill`: as many for the first and the last users as for the others."""
+    query = {"above": above, "below": below} | _given(fill=fill, **selection)
     return _ask("GET", _user(board, user_id) + "/around", AroundAnswer, query)
 
 
@@ -132,8 +179,17 @@ def search(board: str, text: str, limit: int = 10, **selection: Unpack[Selection
     return _ask("GET", _board(board) + "/search", SearchAnswer, query)
 
 
-def distribution(board: str, buckets: int = 20, **selection: Unpack[Selection]) -> Request[DistributionAnswer]:
-    query = {"buckets": buckets} | _given(**selection)
+def distribution(
+    board: str,
+    buckets: int = 20,
+    *,
+    percentiles: Sequence[float] | None = None,
+    sum: bool | None = None,  # noqa: A002 - the name of the parameter in the API
+    **selection: Unpack[Selection],
+) -> Request[DistributionAnswer]:
+    """Return the distribution of scores, the scores at percentiles, and with `sum` their sum and mean."""
+    texts = None if percentiles is None else ",".join(f"{each:.4f}".rstrip("0").rstrip(".") for each in percentiles)
+    query = {"buckets": buckets} | _given(percentiles=texts, sum=sum, **selection)
     return _ask("GET", _board(board) + "/distribution", DistributionAnswer, query)
 
 
@@ -171,8 +227,12 @@ def periods(
     return _ask("GET", _board(board) + "/periods", PeriodsAnswer, _page(limit, cursor) | _given(window=window))
 
 
-def user_scores(user_id: str, *, pod_id: str | None = None) -> Request[UserScoresAnswer]:
-    return _ask("GET", _person(user_id) + "/scores", UserScoresAnswer, _given(podId=pod_id))
+def user_scores(
+    user_id: str, *, pod_id: str | None = None, boards: Sequence[str] | None = None
+) -> Request[UserScoresAnswer]:
+    """Return the current scores of a user on all boards of a pod, or on some of them."""
+    query = _given(podId=pod_id, boards=None if boards is None else ",".join(boards))
+    return _ask("GET", _person(user_id) + "/scores", UserScoresAnswer, query)
 
 
 def user_results(

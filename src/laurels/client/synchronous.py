@@ -81,6 +81,8 @@ class Client:
     top = _ask(endpoints.top)
     rank = _ask(endpoints.rank)
     around = _ask(endpoints.around)
+    score_rank = _ask(endpoints.score_rank)
+    score_range = _ask(endpoints.score_range)
     ranks = _ask(endpoints.ranks)
     regions = _ask(endpoints.regions)
     search = _ask(endpoints.search)
@@ -124,12 +126,14 @@ class Client:
             time.sleep(pause_before(number + 1, response))
         raise AssertionError("unreachable")
 
-    def submit_many(self, board: str, scores: Sequence[Score], *, rank: bool | None = None) -> list[ScoreResult]:
+    def submit_many(
+        self, board: str, scores: Sequence[Score], *, rank: bool | None = None, previous: bool | None = None
+    ) -> list[ScoreResult]:
         """Submit any number of scores, and return one result per score, in order."""
         results: list[ScoreResult] = []
         for first in range(0, len(scores), endpoints.SCORES_A_CALL):
             some = scores[first : first + endpoints.SCORES_A_CALL]
-            answer = self.call(endpoints.submit_many(board, some, rank=rank))
+            answer = self.call(endpoints.submit_many(board, some, rank=rank, previous=previous))
             results += answer.results
         return results
 

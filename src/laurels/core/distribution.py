@@ -1,7 +1,11 @@
-"""Bucket edges and deciles of a score distribution."""
+"""Bucket edges and percentiles of a score distribution."""
 
 from collections.abc import Sequence
 from fractions import Fraction
+
+# Percentiles are integers of this many units per percent, so that their offsets are exact.
+PER_PERCENT = 10_000
+DECILES = tuple(10 * number * PER_PERCENT for number in range(1, 10))
 
 
 def bucket_edges(low: float, high: float, buckets: int) -> list[float]:
@@ -20,9 +24,9 @@ def bucket_edges(low: float, high: float, buckets: int) -> list[float]:
     return edges
 
 
-def decile_offsets(total: int) -> Sequence[int]:
-    """Return the offsets of the nine deciles, counted from the lowest score up; empty if `total` is 0.
+def percentile_offsets(total: int, percentiles: Sequence[int]) -> list[int]:
+    """Return the offsets of percentiles, counted from the lowest score up; empty if `total` is 0.
 
-    Uses the nearest rank: ceil(k · total / 10) - 1.
+    Percentiles are in units of 1 / PER_PERCENT percent. Uses the nearest rank: ceil(p · total / 100) - 1.
     """
-    return [-(-number * total // 10) - 1 for number in range(1, 10)] if total else []
+    return [max(0, -(-each * total // (100 * PER_PERCENT)) - 1) for each in percentiles] if total else []

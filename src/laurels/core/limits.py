@@ -87,3 +87,13 @@ LETTER_ID_PATTERN = f"^[0-9]{{1,9}}-[0-9]{{1,18}}{END}"
 PATH_PATTERN = f"^[^.\\u0000-\\u001f]+(\\.[^.\\u0000-\\u001f]+)*{END}"
 # Board and pod ids appear in URLs, topics and file names.
 SLUG_PATTERN = f"^[A-Za-z0-9][A-Za-z0-9._-]*{END}"
+# Up to 20 percentiles from 0 to 100 with up to four decimals, separated by commas.
+_PERCENTILE = "(?:100(?:\\.0{1,4})?|[0-9]{1,2}(?:\\.[0-9]{1,4})?)"
+PERCENTILES = 20
+PERCENTILES_CHARS = 200
+PERCENTILES_PATTERN = f"^{_PERCENTILE}(?:,{_PERCENTILE}){{0,{PERCENTILES - 1}}}{END}"
+# Up to 50 boards, separated by commas.
+BOARDS = 50
+BOARDS_CHARS = BOARDS * (BOARD_UUID_CHARS + 1)
+_SLUG = "[A-Za-z0-9][A-Za-z0-9._-]*"
+BOARDS_PATTERN = f"^{_SLUG}(?:,{_SLUG}){{0,{BOARDS - 1}}}{END}"

@@ -73,6 +73,8 @@ class ScoreResult(Answer):
     status: Literal["accepted", "duplicate", "spooled", "refused"]
     score: float | None = None
     rank: int | None = None
+    previous_rank: Annotated[int | UnsetType | None, Meta(description="Only with `previous=true`.")] = UNSET
+    previous_score: Annotated[float | UnsetType | None, Meta(description="Only with `previous=true`.")] = UNSET
     event_id: str | None = None
     rank_state: RankState | None = None
     late_windows: LateWindows = field(default_factory=list)
@@ -109,13 +111,49 @@ class RankAnswer(Answer):
     period: str
     segment: str
     user_id: str
-    rank: int
+    rank: Annotated[int | None, Meta(description="null: outside the board's capacity, see `rankState`.")]
     score: float
     timestamp: Instant
     percentile: Annotated[
         float,
-        Meta(ge=0, le=100, description="The percentage of ranked users whose score is not better."),
+        Meta(
+            ge=0,
+            le=100,
+            description="The percentage of ranked users whose score is not better. Without a rank: of all users.",
+        ),
     ]
+    total_users: Annotated[int, Meta(description="The number of ranked users.")]
+    rank_state: Annotated[
+        Literal["outside_capacity"] | UnsetType, Meta(description="Why the user has no rank. Missing if there is one.")
+    ] = UNSET
+
+
+class ScorePlaceAnswer(Answer):
+    uuid: str = field(name="UUID")
+    window: str
+    period: str
+    segment: str
+    score: float
+    rank: Annotated[int | None, Meta(description="null: the score would be outside the board's capacity.")]
+    percentile: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=100,
+            description="The percentage of ranked users whose score is not better. Without a rank: of all users.",
+        ),
+    ]
+    users: Annotated[list[Entry], Meta(description="The ranked users around the score, in order.")]
+    total_users: int
+
+
+class RangeAnswer(Answer):
+    uuid: str = field(name="UUID")
+    window: str
+    period: str
+    segment: str
+    users: list[Entry]
+    count: Annotated[int, Meta(description="How many ranked users have a score in the range.")]
     total_users: int
 
 
@@ -167,6 +205,11 @@ class Bucket(Answer):
     count: int
 
 
+class Percentile(Answer):
+    percentile: float
+    score: float
+
+
 class DistributionAnswer(Answer):
     uuid: str = field(name="UUID")
     window: str
@@ -175,6 +218,14 @@ class DistributionAnswer(Answer):
     buckets: Annotated[list[Bucket], Meta(description="Half-open intervals [from, to); the last one includes `to`.")]
     deciles: Annotated[list[float], Meta(description="The nine deciles by nearest rank, lowest first.")]
     total_users: int
+    percentiles: Annotated[
+        list[Percentile] | UnsetType, Meta(description="If requested, in the order of the request.")
+    ] = UNSET
+    sum: Annotated[
+        float | UnsetType,
+        Meta(description="If requested. A double, so its last digits can be rounded; from the ledger, a moment later."),
+    ] = UNSET
+    mean: Annotated[float | UnsetType | None, Meta(description="If requested. null: no user is ranked.")] = UNSET
 
 
 class HistoryEvent(Answer):

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -75,6 +75,14 @@ _PLAIN_ID = re.compile(rb"[0-9A-Za-z_.-]{1,%d}" % limits.USER_ID_CHARS)
 _encoder = msgspec.json.Encoder()
 
 
+class ShownRanking(TypedDict):
+    """The fields of an answer that name the ranking it is about."""
+
+    window: str
+    period: str
+    segment: str
+
+
 class Call(Generic[Q, B]):
     """A request, decoded for its handler.
 
@@ -118,7 +126,7 @@ class Call(Generic[Q, B]):
         self.changed_from, self.changed_to = before, after
 
     @property
-    def shown_ranking(self) -> dict[str, str]:
+    def shown_ranking(self) -> ShownRanking:
         """Return the window, the period and the segment of the ranks in the answer."""
         assert self.shown_period is not None, "a read of ranks returns their period"
         segment = getattr(self.query, "segment", None) or GLOBAL

@@ -53,7 +53,9 @@ def boards(call: Call[Any, Any]) -> int:
 
 
 def around(call: Call[Any, Any]) -> int:
-    return int(call.query.above + call.query.below) + parts(call) - 1
+    # With `fill`, both sides are read in full.
+    sides = 2 if getattr(call.query, "fill", False) else 1
+    return sides * int(call.query.above + call.query.below) + parts(call) - 1
 
 
 def users(call: Call[Any, Any]) -> int:

@@ -1,5 +1,6 @@
 """Request bodies and query parameters. The OpenAPI document is built from these types."""
 
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
@@ -69,6 +70,10 @@ class ScoreItem(ScoreUpdate, kw_only=True):
 
 class ScoreQuery(Body):
     rank: Annotated[bool, Meta(description="Return ranks. Default: as the board's `rankOnWrite` says.")] | None = None
+
+
+class BatchQuery(ScoreQuery):
+    previous: Annotated[bool, Meta(description="Return the rank and the score before this batch, too.")] = False
 
 
 class ScoreBatch(Body):
@@ -420,17 +425,56 @@ class SelectionQuery(Body):
     ) = None
 
 
-class TopQuery(SelectionQuery):
+class Direction(StrEnum):
+    """From the best user down, or from the worst one up."""
+
+    FORWARD = "forward"
+    REVERSE = "reverse"
+
+
+class PagedQuery(SelectionQuery):
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES)] = 10
     offset: Annotated[int, Meta(ge=0, le=limits.OFFSET)] = 0
+    order: Annotated[Direction, Meta(description="`reverse`: from the worst user up. Ranks stay the same.")] = (
+        Direction.FORWARD
+    )
 
 
-class AroundQuery(SelectionQuery):
+class TopQuery(PagedQuery):
+    percent: (
+        Annotated[
+            float,
+            Meta(gt=0, le=100, description="Only the best (with `reverse`: the worst) share of the users."),
+        ]
+        | None
+    ) = None
+
+
+class RangeQuery(PagedQuery):
+    min_score: Score | None = None
+    max_score: Score | None = None
+
+
+class NeighboursQuery(SelectionQuery):
     above: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 4
     below: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 4
 
 
-class LiveQuery(AroundQuery):
+class AroundQuery(NeighboursQuery):
+    fill: Annotated[
+        bool,
+        Meta(description="Where the ranking begins or ends, take the missing entries from the other side."),
+    ] = False
+
+
+class ScorePlaceQuery(SelectionQuery):
+    # Required; see the handler.
+    score: Score | None = None
+    above: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 0
+    below: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 0
+
+
+class LiveQuery(NeighboursQuery):
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES, description="The number of best users to show.")] = 10
     user_id: Annotated[UserId, Meta(description="Also show this user and their neighbours.")] | None = None
     after: (
@@ -456,6 +500,18 @@ class SearchQuery(SelectionQuery):
 
 class DistributionQuery(SelectionQuery):
     buckets: Annotated[int, Meta(ge=1, le=limits.BUCKETS)] = 20
+    percentiles: (
+        Annotated[
+            str,
+            Meta(
+                pattern=limits.PERCENTILES_PATTERN,
+                max_length=limits.PERCENTILES_CHARS,
+                description="Percentiles whose scores to return, from 0 to 100, separated by commas: `50,99,99.9`.",
+            ),
+        ]
+        | None
+    ) = None
+    sum: Annotated[bool, Meta(description="Return the sum and the mean. Reads every row.")] = False
 
 
 class PageQuery(Body):
@@ -509,6 +565,17 @@ class PodQuery(Body):
 
 class UserScoresQuery(PodQuery):
     viewer: Viewer | None = None
+    boards: (
+        Annotated[
+            str,
+            Meta(
+                pattern=limits.BOARDS_PATTERN,
+                max_length=limits.BOARDS_CHARS,
+                description="Only these boards: UUIDs, separated by commas. Default: all boards of the pod.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class PeopleQuery(PodQuery):

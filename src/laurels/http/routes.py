@@ -124,6 +124,8 @@ ROUTES = [
         rows=heavy_reads.around,
         hot=hot_reads.hot_around,
     ),
+    route("Ranks", "GET", BOARD + "/rank", guards.board_reader, reads.get_score_place, rows=heavy_reads.around),
+    route("Ranks", "GET", BOARD + "/range", guards.board_reader, reads.get_range, rows=heavy_reads.page),
     route(
         "Ranks",
         "POST",

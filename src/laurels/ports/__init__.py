@@ -19,10 +19,12 @@ from laurels.ports.index import (
     IndexState,
     InstantRanks,
     Page,
+    RangePage,
     RankChange,
     RankEntry,
     Ranks,
     RanksWanted,
+    ScoreRange,
 )
 from laurels.ports.jobs import JobRun, JobStore
 from laurels.ports.kafka import (
@@ -97,6 +99,7 @@ __all__ = [
     "Pod",
     "Position",
     "ProfileStore",
+    "RangePage",
     "RankChange",
     "RankEntry",
     "Ranks",
@@ -111,6 +114,7 @@ __all__ = [
     "Row",
     "RowChange",
     "Scope",
+    "ScoreRange",
     "Sender",
     "SharedBuckets",
     "SigningKeys",

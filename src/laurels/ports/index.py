@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from laurels.core.board import Ranking, RankStyle
+from laurels.core.distribution import DECILES
 from laurels.ports.position import AsOf, Position
 
 if TYPE_CHECKING:
@@ -71,14 +72,35 @@ class Applied(Struct, frozen=True):
 
 
 class Distribution(Struct, frozen=True):
-    """The number of scores between neighbouring edges, and the deciles.
+    """The number of scores between neighbouring edges, and the scores at percentiles, by nearest rank.
 
     A bucket includes its lower edge. The last bucket also includes its upper edge.
     """
 
     edges: list[float]
     counts: list[int]
-    deciles: list[float]
+    percentiles: list[float]
+
+
+class ScoreRange(Struct, frozen=True):
+    """A range of scores, both ends included. None: no limit at that end."""
+
+    best: float | None = None
+    worst: float | None = None
+
+
+class RangePage(Struct, frozen=True):
+    """Neighbouring entries of a ranking, near the users whose scores are in a range.
+
+    `before` ranked users are better than the range, and the scores of `count` are in it. The entries begin at offset
+    `start`.
+    """
+
+    entries: list[RankEntry]
+    start: int
+    before: int
+    count: int
+    total: int
 
 
 class Held(Struct, frozen=True):
@@ -143,11 +165,20 @@ class Ranks(Protocol):
     async def find_many(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[RankEntry | None]:
         """Return an entry for each user, in order; None for users who are not ranked. O(log n) per user."""
 
-    async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
+    async def in_range(
+        self, ranking: Ranking, scores: ScoreRange, skip: int, limit: int, style: RankStyle, *, from_end: bool = False
+    ) -> RangePage:
+        """Count the users whose scores are in a range, and return up to `limit` entries near them.
+
+        The entries begin `skip` rows after the first user of the range or, with `from_end`, after the last one. With
+        a negative `skip` they begin before it. They may lie outside the range. O(log n + limit).
+        """
+
+    async def distribution(self, ranking: Ranking, buckets: int, percentiles: Sequence[int] = DECILES) -> Distribution:
         """Count the scores in equal-width buckets from the lowest to the highest score.
 
-        O(buckets · log n). Returns fewer buckets if scores are too close together, and empty lists if no user is
-        ranked.
+        `percentiles` are in units of 1 / PER_PERCENT percent (core/distribution.py). O((buckets + percentiles) · log
+        n). Returns fewer buckets if scores are too close together, and empty lists if no user is ranked.
         """
 
     async def count(self, ranking: Ranking) -> int:

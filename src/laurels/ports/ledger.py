@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from laurels.core.board import Board
+from laurels.core.board import Board, Ranking
 from laurels.core.people import Hidden
 from laurels.core.quotas import Quotas
 from laurels.core.scores import Standing
@@ -317,6 +317,12 @@ class Ledger(Protocol):
         """Yield every row of a period, including removed ones, in chunks, ordered by user id.
 
         Each chunk is a consistent view. May raise `Stale` if the period is frozen meanwhile.
+        """
+
+    async def sum_scores(self, ranking: Ranking, *, final: bool) -> tuple[int, float]:
+        """Return how many users are ranked, and the sum of their scores, as a double.
+
+        From the final ranks of a frozen period (`final`), otherwise from the rows. Ignores the shadow viewer. O(n).
         """
 
     async def count_rows(self) -> int:

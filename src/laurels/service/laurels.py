@@ -35,6 +35,7 @@ from laurels.service.people.erasures import Erasures
 from laurels.service.people.profiles import Profiles
 from laurels.service.publish.publisher import Publisher
 from laurels.service.publish.webhooks import Webhooks
+from laurels.service.read.by_score import ScoreReads
 from laurels.service.read.rank_source import RankSource
 from laurels.service.read.reads import Reads
 from laurels.service.seasons.freezer import Freezer
@@ -109,6 +110,7 @@ class Laurels:
         self.erasures = Erasures(ledger, index, self.updater, self.boards, self.profiles, clock)
         source = RankSource(ledger, index, self.repairer)
         self.reads = Reads(ledger, source, self.updater, self.boards, self.seasons, clock)
+        self.score_reads = ScoreReads(self.reads, ledger)
         self.live = LiveHub(Reader(self.reads, self.boards, self.profiles, clock), feed, settings.live)
         self._sender = sender
         self.webhooks = Webhooks(ledger.outbox, sender, clock)

@@ -18,8 +18,8 @@ from laurels.adapters.postgres.scores import LAST_SEQ
 from laurels.adapters.postgres.sql import SQL
 from laurels.adapters.postgres.streams import PostgresStreamStore
 from laurels.adapters.postgres.take_over import need_empty, take_over
-from laurels.adapters.sql.mapping import RowBatch, read_pod
-from laurels.core.board import Board
+from laurels.adapters.sql.mapping import SUM_UNIT, RowBatch, read_pod, read_sum
+from laurels.core.board import Board, Ranking
 from laurels.core.quotas import Quotas
 from laurels.core.windows import Span
 from laurels.errors import Stale
@@ -130,6 +130,19 @@ class PostgresLedger:
         while chunk := await self._rows_page(period_id, after):
             yield chunk
             after = chunk[-1].user_id
+
+    async def sum_scores(self, ranking: Ranking, *, final: bool) -> tuple[int, float]:
+        async def read(connection: Connection) -> tuple[int, float]:
+            asked = (ranking.period_id, ranking.segment)
+            if final:
+                (row,) = await connection.fetch(SQL["sum_finals"], *asked, SUM_UNIT)
+            else:
+                await scores.need_live(connection, ranking.period_id)
+                sign, _ = scores.signs(ranking)
+                (row,) = await connection.fetch(SQL["sum_scores"], *asked, sign, ranking.capacity, SUM_UNIT)
+            return read_sum(*row)
+
+        return await self.pool.scan_together(read)
 
     async def count_rows(self) -> int:
         return int(await self.pool.scan(lambda c: c.fetchval(SQL["count_rows"])))

@@ -10,8 +10,8 @@ from laurels.adapters.postgres.pool import Connection, PostgresPool, T, Work
 from laurels.adapters.postgres.scores import need_live, signs
 from laurels.adapters.postgres.sql import SQL
 from laurels.core.board import Ranking, RankStyle
-from laurels.core.distribution import bucket_edges, decile_offsets
-from laurels.ports import Distribution, Found, Page, RankEntry
+from laurels.core.distribution import DECILES, bucket_edges, percentile_offsets
+from laurels.ports import Distribution, Found, Page, RangePage, RankEntry, ScoreRange
 
 
 class PostgresRanks:
@@ -52,8 +52,24 @@ class PostgresRanks:
         }
         return [found.get(user_id) for user_id in user_ids]
 
-    async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
-        return await self._read(ranking, lambda c: _distribution(c, ranking, buckets))
+    async def in_range(
+        self, ranking: Ranking, scores: ScoreRange, skip: int, limit: int, style: RankStyle, *, from_end: bool = False
+    ) -> RangePage:
+        async def read(connection: Connection) -> RangePage:
+            sign, _ = signs(ranking)
+            (row,) = await connection.fetch(SQL["ranks_in_range"], *_of(ranking), sign, scores.best, scores.worst)
+            total = ranking.limit(row["total"])
+            before = min(row["before"], total)
+            after = max(before, min(row["up_to"], total))
+            offset = (after if from_end else before) + skip
+            start, stop = max(0, offset), min(total, offset + limit)
+            entries = (await _page(connection, ranking, start, stop - start, style)).entries if start < stop else []
+            return RangePage(entries, start, before, after - before, total)
+
+        return await self._read(ranking, read)
+
+    async def distribution(self, ranking: Ranking, buckets: int, percentiles: Sequence[int] = DECILES) -> Distribution:
+        return await self._read(ranking, lambda c: _distribution(c, ranking, buckets, percentiles))
 
     async def count(self, ranking: Ranking) -> int:
         return await self._read(ranking, lambda c: _total(c, ranking))
@@ -96,7 +112,9 @@ async def _rank(connection: Connection, ranking: Ranking, score: float, offset: 
     return int(await connection.fetchval(query, *_of(ranking), sign, score * sign)) + 1
 
 
-async def _distribution(connection: Connection, ranking: Ranking, buckets: int) -> Distribution:
+async def _distribution(
+    connection: Connection, ranking: Ranking, buckets: int, percentiles: Sequence[int]
+) -> Distribution:
     """Count in the database, because there may be as many scores as users."""
     ranked = (*_of(ranking), *signs(ranking), ranking.capacity)
     (ends,) = await connection.fetch(SQL["ranks_ends"], *ranked)
@@ -107,8 +125,8 @@ async def _distribution(connection: Connection, ranking: Ranking, buckets: int) 
     # The bucket of a score is the number of inner edges that are not above it.
     found = await connection.fetch(SQL["ranks_buckets"], *ranked, edges[1:-1])
     users = {row["bucket"]: row["users"] for row in found}
-    offsets = decile_offsets(total)
-    scores = await connection.fetch(SQL["ranks_deciles"], *ranked, sorted(set(offsets)))
+    offsets = percentile_offsets(total, percentiles)
+    scores = await connection.fetch(SQL["ranks_at_offsets"], *ranked, sorted(set(offsets)))
     by_offset = dict(zip(sorted(set(offsets)), (score for (score,) in scores), strict=True))
     return Distribution(
         edges,

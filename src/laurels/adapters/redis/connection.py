@@ -10,6 +10,7 @@ reached: one breaker for a single Redis, one per ranking in a cluster.
 import asyncio
 import contextlib
 import hashlib
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Sequence
@@ -362,7 +363,9 @@ class RedisConnection:
         async with asyncio.timeout(self.timeout_s * 2):
             async with self._connection_to(node) as connection:
                 await connection.send_packed_command(packed)
-                return [await _read(connection) for _ in commands]
+                first = await _read(connection)
+                # The answers come together, so one timer is enough. This function's own limits all of them.
+                return [first, *[await _read(connection, math.inf) for _ in commands[1:]]]
 
     @contextlib.asynccontextmanager
     async def _connection_to(self, name: str) -> AsyncIterator[Any]:
@@ -508,10 +511,10 @@ def _bulks(args: Sequence[Any]) -> bytes:
     return b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in values])
 
 
-async def _read(connection: Any) -> Any:
-    """Return the next answer, or the error that is the answer."""
+async def _read(connection: Any, timeout_s: float | None = None) -> Any:
+    """Return the next answer, or the error that is the answer. None: the timeout of the connection."""
     try:
-        return await connection.read_response()
+        return await connection.read_response(timeout=timeout_s)
     except ResponseError as error:
         return error
 

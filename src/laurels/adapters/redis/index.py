@@ -16,6 +16,7 @@ from laurels.adapters.redis.keys import read_tag
 from laurels.adapters.redis.packing import (
     format_bounds,
     format_capacity,
+    format_range,
     format_view,
     pack,
     pack_rows,
@@ -27,7 +28,7 @@ from laurels.adapters.redis.packing import (
 from laurels.adapters.redis.part_scripts import PartScripts, all_of, need_master, need_ok
 from laurels.adapters.redis.split_ranks import SplitRanks
 from laurels.core.board import Ranking, RankStyle
-from laurels.core.distribution import bucket_edges
+from laurels.core.distribution import DECILES, PER_PERCENT, bucket_edges
 from laurels.core.order import Order
 from laurels.core.parts import part_of
 from laurels.core.people import GLOBAL
@@ -42,10 +43,12 @@ from laurels.ports import (
     IndexState,
     Page,
     Position,
+    RangePage,
     RankChange,
     RankEntry,
     RanksWanted,
     Row,
+    ScoreRange,
 )
 
 # Limits of the work per script, because Redis runs one script at a time.
@@ -236,24 +239,31 @@ class RedisIndex:
             for user_id, each in zip(user_ids, found, strict=True)
         ]
 
-    async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
+    async def in_range(
+        self, ranking: Ranking, scores: ScoreRange, skip: int, limit: int, style: RankStyle, *, from_end: bool = False
+    ) -> RangePage:
+        if ranking.parts > 1:
+            return await self._split.in_range(ranking, scores, skip, limit, style, from_end=from_end)
+        asked = (*format_range(ranking, scores), skip, limit, "1" if from_end else "", _STYLES[style])
+        total, before, count, start, first, page = await self._look(ranking, "in_range", *asked)
+        return RangePage(number_entries(*read_entries(ranking, page), start, first, style), start, before, count, total)
+
+    async def distribution(self, ranking: Ranking, buckets: int, percentiles: Sequence[int] = DECILES) -> Distribution:
         """Count the scores in equal-width buckets, as `Ranks.distribution`.
 
         The first script returns the lowest and the highest score. The second one returns the counts, all of one moment,
         if these scores are still the same; else both are repeated, up to ATTEMPTS times.
         """
         if ranking.parts > 1:
-            return await self._split.distribution(ranking, buckets)
+            return await self._split.distribution(ranking, buckets, percentiles)
         for _ in range(ATTEMPTS):
             total, *ends = await self._look(ranking, "ends")
             if not total:
                 return Distribution([], [], [])
             first, last = (read_score(ranking, end) for end in ends)
             edges = bucket_edges(min(first, last), max(first, last), buckets)
-            bounds = pack(format_bounds(ranking, edges))
-            status, *rest = await self.scripts.run(
-                ranking, 0, "spread", *ends, bounds, ranking.order, *format_view(ranking)
-            )
+            asked = (pack(format_bounds(ranking, edges)), pack(percentiles), 100 * PER_PERCENT, ranking.order)
+            status, *rest = await self.scripts.run(ranking, 0, "spread", *ends, *asked, *format_view(ranking))
             if status == b"changed":
                 continue
             need_ok(status)

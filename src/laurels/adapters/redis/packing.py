@@ -7,7 +7,7 @@ import msgspec
 
 from laurels.core.board import Ranking, ShadowViewer
 from laurels.core.order import Order, Ties
-from laurels.ports import Held, Row
+from laurels.ports import Held, Row, ScoreRange
 
 _TIME = struct.Struct(">Q")
 NO_TIME = bytes(8)
@@ -88,6 +88,15 @@ def format_bounds(ranking: Ranking, edges: Sequence[float]) -> list[str]:
     if ranking.order is Order.ASC:
         return [f"({edge!r}" for edge in edges[1:-1]]
     return [repr(0.0 - edge) for edge in edges[1:-1]]
+
+
+def format_range(ranking: Ranking, scores: ScoreRange) -> tuple[str, str]:
+    """Return two upper bounds for ZCOUNT: they count the scores before a range, and those up to its end."""
+    best, worst = (
+        None if score is None else repr(0.0 - score if ranking.order is Order.DESC else score)
+        for score in (scores.best, scores.worst)
+    )
+    return "(-inf" if best is None else f"({best}", "+inf" if worst is None else worst
 
 
 def read_held(ranking: Ranking, tag: bytes, version: int, *ranked: bytes) -> Held:

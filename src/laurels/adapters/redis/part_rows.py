@@ -12,6 +12,8 @@ from laurels.adapters.redis.packing import NO_TIME, pack
 Key = tuple[float, bytes]
 START: Key = (-math.inf, NO_TIME)
 END: Key = (math.inf, NO_TIME)
+# In place of a time and a user: comes after all members with the same score.
+AFTER_ALL = b"\xff" * 8
 
 
 class Wanted(NamedTuple):

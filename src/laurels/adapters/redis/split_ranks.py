@@ -19,16 +19,25 @@ from typing import Any, NamedTuple
 
 from laurels.adapters.numbering import number_entries
 from laurels.adapters.redis.connection import Answer
-from laurels.adapters.redis.packing import format_bounds, pack, read_entries, read_score, read_time
-from laurels.adapters.redis.part_rows import START, Key, Slice, Wanted, merge_rows, pack_keys
+from laurels.adapters.redis.known_keys import KnownKeys
+from laurels.adapters.redis.packing import (
+    NO_TIME,
+    format_bounds,
+    format_range,
+    pack,
+    read_entries,
+    read_score,
+    read_time,
+)
+from laurels.adapters.redis.part_rows import AFTER_ALL, END, START, Key, Slice, Wanted, merge_rows, pack_keys
 from laurels.adapters.redis.part_scripts import PartScripts
 from laurels.adapters.redis.seek import Place, seek
 from laurels.core.board import Ranking, RankStyle
-from laurels.core.distribution import bucket_edges, decile_offsets
+from laurels.core.distribution import bucket_edges, percentile_offsets
 from laurels.core.order import Order
 from laurels.core.parts import part_of
 from laurels.errors import Unavailable
-from laurels.ports import Distribution, Page, RankChange, RankEntry
+from laurels.ports import Distribution, Page, RangePage, RankChange, RankEntry, ScoreRange
 
 ATTEMPTS = 20
 # How many standard deviations more rows than its mean share each part is asked for. Doubled with each attempt.
@@ -74,35 +83,51 @@ class _Asked:
 class SplitRanks:
     def __init__(self, scripts: PartScripts) -> None:
         self._scripts = scripts
+        self._known = KnownKeys()
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
-        is_near = offset <= NEAR_ROWS
+        found = await self.in_range(ranking, ScoreRange(), offset, limit, style)
+        return Page(found.entries, found.total)
+
+    async def in_range(
+        self, ranking: Ranking, scores: ScoreRange, skip: int, limit: int, style: RankStyle, *, from_end: bool = False
+    ) -> RangePage:
         place: Place | None = None
         first: Key | None = None
         sigmas = SIGMAS
+        key, bounds = _edge(ranking, scores, from_end=from_end), format_range(ranking, scores)
+        if key == START and skip > NEAR_ROWS:
+            (place,) = await self._seek(ranking, [skip])
         for _ in range(ATTEMPTS):
-            if is_near:
-                wanted = [Wanted(START, 0, offset + limit)]
-            else:
-                if place is None:
-                    (place,) = await self._seek(ranking, [offset])
+            if place is not None:
                 wanted = [Wanted(place.key, 0, SLACK_ROWS + limit, place.shares)]
+            elif abs(skip) <= NEAR_ROWS:
+                wanted = [Wanted(key, max(0, -skip), max(0, skip + limit))]
+            else:
+                wanted = [Wanted(key)]
             if first is not None:
                 wanted.append(Wanted(first))
-            found = await self._gather(ranking, wanted, style, sigmas, [] if first is None else [first[0]])
-            near = found.slices[0]
+            found = await self._gather(ranking, wanted, style, sigmas, [] if first is None else [first[0]], bounds)
             total = ranking.limit(found.total)
-            stop = min(offset + limit, total)
-            if offset >= stop:
-                return Page([], total)
-            if near.before > offset or stop - near.before > len(near.below):
-                # Too many rows have moved since the search, or a part has more of the rows than is likely.
-                place, sigmas = None, 2 * sigmas
+            before, after = (min(total, sum(column)) for column in _columns(found))
+            after = max(before, after)
+            offset = (after if from_end else before) + skip
+            start, stop = max(0, offset), min(total, offset + limit)
+            if start >= stop:
+                return RangePage([], start, before, after - before, total)
+            near = found.slices[0]
+            begin = near.before - len(near.above)
+            rows = [*near.above, *near.below][max(0, start - begin) : stop - begin]
+            if begin > start or len(rows) < stop - start:
+                # The rows are far from the edge of the range, too many rows have moved since the search, or a part has
+                # more of the rows than is likely.
+                (place,) = await self._seek(ranking, [start])
+                sigmas = 2 * sigmas
                 continue
-            rows = near.below[offset - near.before : stop - near.before]
-            rank = _rank_of_first(found, rows[0], offset, style)
+            rank = _rank_of_first(found, rows[0], start, style)
             if rank is not None:
-                return _page(ranking, rows, offset, rank, style, total)
+                entries = _page(ranking, rows, start, rank, style, total).entries
+                return RangePage(entries, start, before, after - before, total)
             first = rows[0]
         raise _too_fast()
 
@@ -125,6 +150,7 @@ class SplitRanks:
             for some in _chunks(list(waiting), KEYS_AT_ONCE // 2):
                 read = [waiting[number] for number in some]
                 for number, page in zip(some, await self._pages(ranking, read, style, sigmas), strict=True):
+                    self._known.note(ranking, waiting[number].user_id, waiting[number].key)
                     if page is not _AGAIN:
                         found[number] = page
                         del waiting[number]
@@ -142,6 +168,8 @@ class SplitRanks:
                 if not keys or (entries := await self._entries(ranking, keys, style)) is not None:
                     found |= {entry.user_id: entry for entry in entries} if keys and entries else {}
                     break
+                for user_id in some:
+                    self._known.note(ranking, user_id, None)
             else:
                 raise _too_fast()
         return [found.get(user_id) for user_id in user_ids]
@@ -149,14 +177,16 @@ class SplitRanks:
     async def count(self, ranking: Ranking) -> int:
         return ranking.limit((await self._gather(ranking, [])).total)
 
-    async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
+    async def distribution(self, ranking: Ranking, buckets: int, percentiles: Sequence[int]) -> Distribution:
         for _ in range(ATTEMPTS):
             total, first, last = await self._ends(ranking)
             if not total:
                 return Distribution([], [], [])
             low, high = sorted((_read(ranking, first), _read(ranking, last)))
             edges = bucket_edges(low, high, buckets)
-            offsets = [offset if ranking.order is Order.ASC else total - 1 - offset for offset in decile_offsets(total)]
+            offsets = percentile_offsets(total, percentiles)
+            if ranking.order is Order.DESC:
+                offsets = [total - 1 - offset for offset in offsets]
             # The last row within a capacity has the last score.
             offsets.append(total - 1)
             places = await self._seek(ranking, offsets)
@@ -167,7 +197,7 @@ class SplitRanks:
                 continue
             if scores.pop() != last:
                 continue
-            before = [min(total, sum(column)) for column in zip(*(answer[3] for answer in found.answers), strict=True)]
+            before = [min(total, sum(column)) for column in _columns(found)]
             # Edges ascend. In a descending ranking, the users before an edge have scores at or above it.
             below = before if ranking.order is Order.ASC else [total - count for count in before]
             counts = [high - low for low, high in pairwise([0, *below, total])]
@@ -203,6 +233,8 @@ class SplitRanks:
         """
         old = [_key(user, found) for user, found in zip(users, before, strict=True)] if before else [None] * len(users)
         new = [_key(user, found) for user, found in zip(users, after, strict=True)]
+        for user, key in zip(users, new, strict=True):
+            self._known.note(ranking, user, key)
         keys = list(dict.fromkeys(key for key in (*old, *new) if key is not None))
         counted: dict[Key, tuple[Slice, int]] = {}
         for some in _chunks(keys, KEYS_AT_ONCE):
@@ -266,12 +298,17 @@ class SplitRanks:
         return entries
 
     async def _locate(self, ranking: Ranking, user_ids: Sequence[str]) -> list[Key | None]:
-        """Return the key of each user from the user's part; None for users who are not ranked."""
+        """Return the key of each user; None for users who are not ranked.
+
+        A key that was used before may be outdated: the gathering tells, and the caller then forgets it and asks again.
+        Other keys come from the users' parts.
+        """
+        keys = {user_id: self._known.find(ranking, user_id) for user_id in user_ids}
         users: dict[int, list[str]] = {}
-        for user_id in user_ids:
-            users.setdefault(part_of(user_id, ranking.parts), []).append(user_id)
+        for user_id, key in keys.items():
+            if key is None:
+                users.setdefault(part_of(user_id, ranking.parts), []).append(user_id)
         args = {part: (pack(some),) for part, some in users.items()}
-        keys: dict[str, Key | None] = {}
         for some, (found,) in zip(users.values(), await self._scripts.look_at(ranking, "locate", args), strict=True):
             keys |= {user: _key(user, each) for user, each in zip(some, found, strict=True)}
         return [keys[user_id] for user_id in user_ids]
@@ -406,6 +443,18 @@ def _page(ranking: Ranking, rows: Sequence[Key], offset: int, rank: int, style: 
     for score, member in rows:
         flat += (member, score)
     return Page(number_entries(*read_entries(ranking, flat), offset, rank, style), total)
+
+
+def _edge(ranking: Ranking, scores: ScoreRange, *, from_end: bool) -> Key:
+    """Return the key at which a range of scores begins, or the one after its end."""
+    if from_end:
+        return END if scores.worst is None else (_stored(ranking, scores.worst), AFTER_ALL)
+    return START if scores.best is None else (_stored(ranking, scores.best), NO_TIME)
+
+
+def _columns(found: _Gathering) -> Iterable[tuple[int, ...]]:
+    """Return how many users of each part come before each bound, bound by bound."""
+    return zip(*(answer[3] for answer in found.answers), strict=True)
 
 
 def _chunks(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:

@@ -4,13 +4,14 @@ The total is read after the ranks, because it exists only as long as all final r
 of the ranks while they are being pruned: it raises `Stale`.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 
 from laurels.core.board import Ranking, RankStyle
-from laurels.core.distribution import bucket_edges, decile_offsets
+from laurels.core.distribution import DECILES, bucket_edges, percentile_offsets
 from laurels.core.order import Order
-from laurels.ports import Distribution, Final, Found, Page, RankEntry
+from laurels.ports import Distribution, Final, Found, Page, RangePage, RankEntry, ScoreRange
 
 
 class FinalRanks:
@@ -58,38 +59,59 @@ class FinalRanks:
     async def count(self, ranking: Ranking) -> int:
         return await self._totals(*_of(ranking))
 
-    async def distribution(self, ranking: Ranking, buckets: int) -> Distribution:
+    async def in_range(
+        self, ranking: Ranking, scores: ScoreRange, skip: int, limit: int, style: RankStyle, *, from_end: bool = False
+    ) -> RangePage:
+        total = await self._totals(*_of(ranking))
+        ascending = ranking.order is Order.ASC
+        # In a descending ranking, the users who are better than a score are all but those up to it.
+        best, worst = (scores.best, _above(scores.worst)) if ascending else (_above(scores.best), scores.worst)
+        edges = [edge for edge in (best, worst) if edge is not None]
+        found = iter(await self._search(ranking, edges, total) if total else [0] * len(edges))
+        before, after = (None if edge is None else next(found) for edge in (best, worst))
+        before = 0 if before is None else before if ascending else total - before
+        after = total if after is None else after if ascending else total - after
+        after = max(before, after)
+        offset = (after if from_end else before) + skip
+        start, stop = max(0, offset), min(total, offset + limit)
+        entries = (await self.top(ranking, start, stop - start, style)).entries if start < stop else []
+        return RangePage(entries, start, before, after - before, total)
+
+    async def distribution(self, ranking: Ranking, buckets: int, percentiles: Sequence[int] = DECILES) -> Distribution:
         total = await self._totals(*_of(ranking))
         if not total:
             return Distribution([], [], [])
-
-        async def scores(offsets: Sequence[int]) -> list[float]:
-            """Return the scores at some offsets, counted from the lowest score."""
-            lowest_first = ranking.order is Order.ASC
-            places = [offset + 1 if lowest_first else total - offset for offset in offsets]
-            found = await self._scores(*_of(ranking), sorted(set(places)))
-            await self._totals(*_of(ranking))
-            return [found[place] for place in places]
-
-        low, high, *deciles = await scores([0, total - 1, *decile_offsets(total)])
+        offsets = [0, total - 1, *percentile_offsets(total, percentiles)]
+        low, high, *found = await self._scores_at(ranking, offsets, total)
         edges = bucket_edges(low, high, buckets)
-        starts = [0, *await _search(edges[1:-1], total, scores), total]
-        return Distribution(edges, [end - start for start, end in pairwise(starts)], deciles)
+        starts = [0, *await self._search(ranking, edges[1:-1], total), total]
+        return Distribution(edges, [end - start for start, end in pairwise(starts)], found)
+
+    async def _scores_at(self, ranking: Ranking, offsets: Sequence[int], total: int) -> list[float]:
+        """Return the scores at some offsets, counted from the lowest score."""
+        lowest_first = ranking.order is Order.ASC
+        places = [offset + 1 if lowest_first else total - offset for offset in offsets]
+        found = await self._scores(*_of(ranking), sorted(set(places)))
+        await self._totals(*_of(ranking))
+        return [found[place] for place in places]
+
+    async def _search(self, ranking: Ranking, edges: Sequence[float], total: int) -> list[int]:
+        """Count the scores below each edge, with one binary search for all edges together: O(log n) queries."""
+        low, high = [0] * len(edges), [total] * len(edges)
+        while open_ := [number for number in range(len(edges)) if low[number] < high[number]]:
+            middles = [(low[number] + high[number]) // 2 for number in open_]
+            scores = await self._scores_at(ranking, middles, total)
+            for number, middle, score in zip(open_, middles, scores, strict=True):
+                if score < edges[number]:
+                    low[number] = middle + 1
+                else:
+                    high[number] = middle
+        return low
 
 
-async def _search(
-    edges: Sequence[float], total: int, scores: Callable[[Sequence[int]], Awaitable[list[float]]]
-) -> list[int]:
-    """Count the scores below each edge, with one binary search for all edges together: O(log n) queries."""
-    low, high = [0] * len(edges), [total] * len(edges)
-    while open_ := [number for number in range(len(edges)) if low[number] < high[number]]:
-        middles = [(low[number] + high[number]) // 2 for number in open_]
-        for number, middle, score in zip(open_, middles, await scores(middles), strict=True):
-            if score < edges[number]:
-                low[number] = middle + 1
-            else:
-                high[number] = middle
-    return low
+def _above(score: float | None) -> float | None:
+    """Return the next larger double."""
+    return None if score is None else math.nextafter(score, math.inf)
 
 
 def _of(ranking: Ranking) -> tuple[int, str]:

@@ -14,11 +14,13 @@ from laurels.core.people import Hidden, Profile, ProfileChange, SegmentKind, hid
 from laurels.core.quotas import Quotas
 from laurels.core.rewards import Reward
 from laurels.core.schemas import Schema, SchemaState, SchemaTerms
-from laurels.core.scores import Rule, Standing, fold
+from laurels.core.scores import MAX_DOUBLE, Rule, Standing, fold
 from laurels.core.windows import Period, PeriodState, Window
 from laurels.errors import Busy, Conflict, NotFound, Stale
 from laurels.ports import AuditEntry, Cursors, Event, Key, Pod, RecordOutcome, Refolded, Role, Row, Scope
 
+# Scores are summed in this unit, so that no sum overflows.
+SUM_UNIT = 2.0**64
 # The fact that stores how far events have been published.
 PUBLISHED = "published_events"
 # The tables that are copied when another ledger takes over the data, referenced tables first. `jobs` is left out,
@@ -70,6 +72,12 @@ def insert_values(board: Board) -> tuple[Any, ...]:
         board.player_writes_per_minute,
         *_shard_values(board),
     )
+
+
+def read_sum(count: int, units: float | None) -> tuple[int, float]:
+    """Return a number of scores and their sum, which is at most the largest double."""
+    total = (units or 0.0) * SUM_UNIT
+    return count, max(-MAX_DOUBLE, min(MAX_DOUBLE, total))
 
 
 def key_values(key: Key) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from laurels.adapters.sqlite.profiles import SqliteProfileStore
 from laurels.adapters.sqlite.record import record
 from laurels.adapters.sqlite.streams import SqliteStreamStore
 from laurels.adapters.sqlite.threads import SqliteThreads
-from laurels.core.board import Board
+from laurels.core.board import Board, Ranking
 from laurels.core.quotas import Quotas
 from laurels.core.windows import Span
 from laurels.errors import Unavailable
@@ -145,6 +145,9 @@ class SqliteLedger:
         while chunk := await self._rows_page(period_id, after):
             yield chunk
             after = chunk[-1].user_id
+
+    async def sum_scores(self, ranking: Ranking, *, final: bool) -> tuple[int, float]:
+        return await self.threads.read(lambda c: scores.sum_scores(c, ranking, final=final))
 
     async def count_rows(self) -> int:
         return await self.threads.read(scores.count_rows)

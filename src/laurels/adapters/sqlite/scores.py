@@ -9,18 +9,20 @@ from msgspec.structs import replace
 
 from laurels.adapters.sql.mapping import (
     HIDDEN,
+    SUM_UNIT,
     begin_folds,
     fold_events,
     format_segments,
     nothing_to_remove,
     read_period,
     read_profile,
+    read_sum,
     refold_users,
     refreeze_running,
 )
 from laurels.adapters.sqlite.sql import SQL
 from laurels.core.board import Board, Ranking
-from laurels.core.order import Ties
+from laurels.core.order import Order, Ties
 from laurels.core.people import Hidden, Profile, hidden_on
 from laurels.core.scores import Standing
 from laurels.ports import (
@@ -189,6 +191,21 @@ def board_events(
     connection: sqlite3.Connection, board_id: int, after_seq: int, limit: int, voided: bool
 ) -> list[StoredEvent]:
     return read_events(connection.execute(SQL["board_events"], (board_id, after_seq, voided, limit)))
+
+
+def sum_scores(connection: sqlite3.Connection, ranking: Ranking, *, final: bool) -> tuple[int, float]:
+    if final:
+        asked = (ranking.period_id, ranking.segment, SUM_UNIT)
+        return read_sum(*connection.execute(SQL["sum_finals"], asked).fetchone())
+    columns = {
+        "period": ranking.period_id,
+        "segment": ranking.segment,
+        "sign": -1 if ranking.order is Order.DESC else 1,
+        # SQLite takes a negative limit for none.
+        "capacity": -1 if ranking.capacity is None else ranking.capacity,
+        "unit": SUM_UNIT,
+    }
+    return read_sum(*connection.execute(SQL["sum_scores"], columns).fetchone())
 
 
 def count_rows(connection: sqlite3.Connection) -> int:

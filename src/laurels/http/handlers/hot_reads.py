@@ -13,11 +13,12 @@ from laurels.core.board import Ranking
 from laurels.core.people import GLOBAL
 from laurels.http import heavy_reads
 from laurels.http.answers import AroundAnswer
-from laurels.http.call import Call, HotPlan
+from laurels.http.call import Call, HotPlan, ShownRanking
 from laurels.http.entries import show_entries
 from laurels.http.handlers.reads import RETRIEVED_AT, page_key, rank_answer
 from laurels.http.instants import encode_instant
 from laurels.http.requests import AroundQuery, SelectionQuery, TopQuery
+from laurels.service.read.reads import fill_page
 
 _encode = msgspec.json.Encoder().encode
 
@@ -33,7 +34,7 @@ def hot_top(call: Call[TopQuery, None]) -> HotPlan | None:
         call.query,
     )
 
-    def plan(ranking: Ranking, shown_ranking: dict[str, str]) -> AnswerNow:
+    def plan(ranking: Ranking, shown_ranking: ShownRanking) -> AnswerNow:
         del shown_ranking
         key = page_key(ranking, query)
 
@@ -53,7 +54,7 @@ def hot_rank(call: Call[SelectionQuery, None]) -> HotPlan | None:
     reads, board = call.laurels.reads, call.board
     style = call.query.ranking or board.rank_style
 
-    def plan(ranking: Ranking, shown_ranking: dict[str, str]) -> AnswerNow:
+    def plan(ranking: Ranking, shown_ranking: ShownRanking) -> AnswerNow:
         def answer_now(user_id: str) -> bytes | None:
             ranks = reads.instant(ranking)
             found = None if ranks is None else ranks.find_now(ranking, user_id, style)
@@ -67,13 +68,17 @@ def hot_rank(call: Call[SelectionQuery, None]) -> HotPlan | None:
 def hot_around(call: Call[AroundQuery, None]) -> HotPlan | None:
     reads, profiles, board, query = call.laurels.reads, call.laurels.profiles, call.board, call.query
     style = query.ranking or board.rank_style
+    size = query.above + query.below
+    above, below = (size, size) if query.fill else (query.above, query.below)
 
-    def plan(ranking: Ranking, shown_ranking: dict[str, str]) -> AnswerNow:
+    def plan(ranking: Ranking, shown_ranking: ShownRanking) -> AnswerNow:
         def answer_now(user_id: str) -> bytes | None:
             ranks = reads.instant(ranking)
-            page = None if ranks is None else ranks.around_now(ranking, user_id, query.above, query.below, style)
+            page = None if ranks is None else ranks.around_now(ranking, user_id, above, below, style)
             if page is None:
                 return None
+            if query.fill:
+                page = fill_page(page, user_id, query.above, query.below)
             names = profiles.names_now(board.pod_id, [entry.user_id for entry in page.entries])
             if names is None:
                 return None
@@ -87,7 +92,7 @@ def hot_around(call: Call[AroundQuery, None]) -> HotPlan | None:
 
 
 def _plan_read(
-    call: Call[Any, Any], plan: Callable[[Ranking, dict[str, str]], AnswerNow], *, is_light: bool = True
+    call: Call[Any, Any], plan: Callable[[Ranking, ShownRanking], AnswerNow], *, is_light: bool = True
 ) -> HotPlan | None:
     """Return a plan for reads of a current period without a viewer; None for others, which may need the ledger."""
     query: SelectionQuery = call.query
@@ -99,7 +104,7 @@ def _plan_read(
     if target is None or span is None:
         return None
     period, ranking = target
-    shown_ranking = {"window": period.window, "period": period.name, "segment": query.segment or GLOBAL}
+    shown_ranking: ShownRanking = {"window": period.window, "period": period.name, "segment": query.segment or GLOBAL}
     since, until = span
     is_instant = is_light and call.laurels.index.instant is not None
     return HotPlan(plan(ranking, shown_ranking) if is_instant else None, since=since, until=until)

@@ -1,13 +1,17 @@
 """Reads: top, rank, around, ranks, regions, search, distribution, history, events, and all scores of a user."""
 
 from collections.abc import Hashable, Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 
-from laurels.core.board import Board, Ranking
+from laurels.core.board import Board, Ranking, RankStyle
+from laurels.core.checks import exact_score
+from laurels.core.distribution import DECILES, PER_PERCENT
 from laurels.core.instants import to_datetime
+from laurels.core.order import Order
 from laurels.errors import Invalid, NotFound
 from laurels.http.answers import (
     AroundAnswer,
@@ -19,50 +23,73 @@ from laurels.http.answers import (
     FriendEntry,
     HistoryAnswer,
     HistoryEvent,
+    Percentile,
+    RangeAnswer,
     RankAnswer,
     RanksAnswer,
     Region,
     RegionsAnswer,
+    ScorePlaceAnswer,
     SearchAnswer,
     TopAnswer,
     UserScoreEntry,
     UserScoresAnswer,
 )
-from laurels.http.call import Call, Encoded
+from laurels.http.call import Call, Encoded, ShownRanking
 from laurels.http.decode import decode_cursor, encode_cursor
 from laurels.http.entries import read_selection, show_entries
 from laurels.http.requests import (
     AroundQuery,
+    Direction,
     DistributionQuery,
     EventsQuery,
     HistoryQuery,
+    RangeQuery,
     RanksRequest,
     RegionsQuery,
+    ScorePlaceQuery,
     SearchQuery,
     SelectionQuery,
     TopQuery,
     UserScoresQuery,
 )
-from laurels.ports import Found, RankEntry
+from laurels.ports import Found, RankEntry, ScoreRange
+from laurels.service.boards.boards import unknown_board
+from laurels.service.read.reads import UserRank
 
 # Pages of `top` are cached without their last field, the only one that differs in each response.
 RETRIEVED_AT = b',"retrievedAt":'
 
 
 async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
-    """Return the best users, starting at an offset."""
-    board = call.board
-    selection, offset, limit = read_selection(call.query), call.query.offset, call.query.limit
+    """Return the best users, starting at an offset.
+
+    `percent` limits the pages to the users with less than this percentage of the ranked users ahead of them, as in
+    rewards with `topPercent`; the first user is always among them. `order=reverse` starts at the worst user.
+    """
+    board, query = call.board, call.query
+    selection, offset, limit = read_selection(query), query.offset, query.limit
+    if query.percent is not None and query.ranking is RankStyle.DENSE:
+        raise Invalid(
+            "not_a_choice",
+            "percent needs ranks that count users: ordinal or competition.",
+            field="ranking",
+            rule="ordinal or competition",
+        )
     revision: Hashable | None
     target, revision = await call.laurels.reads.revision(board, selection)
-    key = page_key(target[1], call.query)
+    key = page_key(target[1], query)
     if revision is not None:
         # Names can change while ranks don't.
         revision = (revision, call.laurels.profiles.revision)
     now = to_datetime(call.laurels.clock.now_us())
     kept = None if revision is None else call.pages.get(key, revision)
     if kept is None:
-        page = call.show(await call.laurels.reads.top(board, selection, offset, limit, target))
+        page = call.show(
+            await call.laurels.score_reads.top(
+                board, selection, offset, limit, query.percent, target, reverse=query.order is Direction.REVERSE
+            )
+        )
         users = await _entries(call, page.entries)
         answer = TopAnswer(uuid=board.uuid, **call.shown_ranking, users=users, total_users=page.total, retrieved_at=now)
         kept = msgspec.json.encode(answer).rpartition(RETRIEVED_AT)[0]
@@ -73,17 +100,24 @@ async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
 
 def page_key(ranking: Ranking, query: TopQuery) -> str:
     """Return the key of a page in the cache. It is a str, because a str caches its hash."""
-    return f"{ranking.period_id} {ranking.segment} {ranking.capacity} {query.ranking} {query.offset} {query.limit}"
+    page = f"{query.offset} {query.limit} {query.percent} {query.order}"
+    return f"{ranking.period_id} {ranking.segment} {ranking.capacity} {query.ranking} {page}"
 
 
 async def get_rank(call: Call[SelectionQuery, None]) -> RankAnswer:
-    """Return the rank, score and percentile of a user."""
+    """Return the rank, score and percentile of a user.
+
+    A user outside the board's capacity has no rank, but an exact percentile among all users.
+    """
     board = call.board
     found = call.show(await call.laurels.reads.rank(board, read_selection(call.query), call.user_id))
-    return rank_answer(board, call.shown_ranking, found)
+    answer = rank_answer(board, call.shown_ranking, found)
+    if not found.is_ranked:
+        answer.rank, answer.rank_state, answer.total_users = None, "outside_capacity", found.ranked_users
+    return answer
 
 
-def rank_answer(board: Board, shown_ranking: dict[str, str], found: Found) -> RankAnswer:
+def rank_answer(board: Board, shown_ranking: ShownRanking, found: Found | UserRank) -> RankAnswer:
     entry, total = found.entry, found.total
     return RankAnswer(
         uuid=board.uuid,
@@ -98,14 +132,72 @@ def rank_answer(board: Board, shown_ranking: dict[str, str], found: Found) -> Ra
 
 
 async def get_around(call: Call[AroundQuery, None]) -> AroundAnswer:
-    """Return a user's entry and its neighbours, in order."""
+    """Return a user's entry and its neighbours, in order.
+
+    With `fill`, the page has `above + below + 1` entries also for the first and the last users, if there are as many.
+    """
     board = call.board
     query = call.query
     page = call.show(
-        await call.laurels.reads.around(board, read_selection(query), call.user_id, query.above, query.below)
+        await call.laurels.reads.around(
+            board, read_selection(query), call.user_id, query.above, query.below, fill=query.fill
+        )
     )
     return AroundAnswer(
         uuid=board.uuid, **call.shown_ranking, users=await _entries(call, page.entries), total_users=page.total
+    )
+
+
+async def get_score_place(call: Call[ScorePlaceQuery, None]) -> ScorePlaceAnswer:
+    """Return the rank that a score would have, and the users around it.
+
+    The rank is that of a new user who reached the score now: after equal scores, unless the board's ties are `latest`.
+    """
+    board, query = call.board, call.query
+    if query.score is None:
+        raise Invalid("missing_field", "Send the score: ?score=100.", field="score", rule="required")
+    score = exact_score(query.score, "score")
+    place = call.show(
+        await call.laurels.score_reads.place(board, read_selection(query), score, query.above, query.below)
+    )
+    return ScorePlaceAnswer(
+        uuid=board.uuid,
+        **call.shown_ranking,
+        score=score,
+        rank=place.rank,
+        percentile=100 * (place.total - place.better) / place.total if place.total else 100.0,
+        users=await _entries(call, place.entries),
+        total_users=place.ranked_users,
+    )
+
+
+async def get_range(call: Call[RangeQuery, None]) -> RangeAnswer:
+    """Return the users whose scores are in a range, and their number.
+
+    Both bounds are included, and a missing one sets no limit. The ranks are those in the whole ranking.
+    """
+    board, query = call.board, call.query
+    low, high = (
+        None if bound is None else exact_score(bound, name)
+        for bound, name in ((query.min_score, "minScore"), (query.max_score, "maxScore"))
+    )
+    if low is not None and high is not None and low > high:
+        raise Invalid(
+            "bounds_reversed", "maxScore must not be below minScore.", field="maxScore", rule="maxScore >= minScore"
+        )
+    scores = ScoreRange(high, low) if board.order is Order.DESC else ScoreRange(low, high)
+    reverse = query.order is Direction.REVERSE
+    page = call.show(
+        await call.laurels.score_reads.in_range(
+            board, read_selection(query), scores, query.offset, query.limit, reverse=reverse
+        )
+    )
+    return RangeAnswer(
+        uuid=board.uuid,
+        **call.shown_ranking,
+        users=await _entries(call, page.entries),
+        count=page.count,
+        total_users=page.total,
     )
 
 
@@ -169,18 +261,28 @@ async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionA
     Returns exact counts in buckets of equal width from the lowest to the highest score, and the deciles. If scores are
     too close to each other to divide, there are fewer buckets than requested.
     """
-    board = call.board
-    spread = call.show(await call.laurels.reads.distribution(board, read_selection(call.query), call.query.buckets))
-    return DistributionAnswer(
+    board, query = call.board, call.query
+    selection = read_selection(query)
+    texts = [] if query.percentiles is None else query.percentiles.split(",")
+    wanted = tuple(round(Fraction(text) * PER_PERCENT) for text in texts)
+    spread = call.show(await call.laurels.reads.distribution(board, selection, query.buckets, DECILES + wanted))
+    answer = DistributionAnswer(
         uuid=board.uuid,
         **call.shown_ranking,
         buckets=[
             Bucket(from_=low, to=high, count=count)
             for (low, high), count in zip(pairwise(spread.edges), spread.counts, strict=False)
         ],
-        deciles=spread.deciles,
+        deciles=spread.percentiles[: len(DECILES)],
         total_users=sum(spread.counts),
     )
+    if texts:
+        found = zip(texts, spread.percentiles[len(DECILES) :], strict=False)
+        answer.percentiles = [Percentile(percentile=float(text), score=score) for text, score in found]
+    if query.sum:
+        count, answer.sum = (await call.laurels.score_reads.sum(board, selection)).value
+        answer.mean = answer.sum / count if count else None
+    return answer
 
 
 async def get_history(call: Call[HistoryQuery, None]) -> HistoryAnswer:
@@ -237,12 +339,19 @@ async def get_events(call: Call[EventsQuery, None]) -> EventsAnswer:
 
 
 async def get_user_scores(call: Call[UserScoresQuery, None]) -> UserScoresAnswer:
-    """Return the current scores of a user on every board and window of a pod.
+    """Return the current scores of a user on every window of all boards of a pod, or of some boards.
 
     The pod is that of the key; an admin key sets `podId`.
     """
     pod_id = call.caller.require_pod(call.query.pod_id)
-    boards = [board for board in call.laurels.boards.all() if board.pod_id == pod_id]
+    named = None if call.query.boards is None else set(call.query.boards.split(","))
+    boards = [
+        board
+        for board in call.laurels.boards.all()
+        if board.pod_id == pod_id and (named is None or board.uuid in named)
+    ]
+    if named is not None and (missing := sorted(named - {board.uuid for board in boards})):
+        raise unknown_board(missing[0], "boards")
     scores = call.show(await call.laurels.reads.scores_of_user(boards, call.user_id, call.query.viewer))
     return UserScoresAnswer(
         user_id=call.user_id,

@@ -6,6 +6,7 @@ from itertools import count, repeat
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from laurels.core.board import Board
@@ -18,7 +19,7 @@ from laurels.http.call import Answered, Call, Finish, HotPlan
 from laurels.http.decode import decode_body, decode_plain
 from laurels.http.people_answers import RemovedAnswer
 from laurels.http.problems import problem_of
-from laurels.http.requests import BoardReasonQuery, ScoreBatch, ScoreItem, ScoreQuery, ScoreUpdate
+from laurels.http.requests import BatchQuery, BoardReasonQuery, ScoreBatch, ScoreItem, ScoreQuery, ScoreUpdate
 from laurels.ports import RanksWanted, RecordOutcome
 from laurels.service.boards.caller import Caller
 from laurels.service.traffic import Rate
@@ -49,7 +50,7 @@ def hot_score(call: Call[ScoreQuery, ScoreUpdate]) -> HotPlan:
     return HotPlan(start=start_score)
 
 
-def hot_scores(call: Call[ScoreQuery, ScoreBatch]) -> HotPlan:
+def hot_scores(call: Call[BatchQuery, ScoreBatch]) -> HotPlan:
     """Answer in the hot lane with the handler, which awaits only the batcher."""
     del call
     return HotPlan()
@@ -76,7 +77,7 @@ async def put_score(call: Call[ScoreQuery, ScoreUpdate]) -> Answered[ScoreAnswer
     return _score_answer(call.board, accepted if player is None else _as_player_sees(call.board, accepted, wanted))
 
 
-def _wanted(call: Call[ScoreQuery, Any], ranks: RanksWanted) -> RanksWanted:
+def _wanted(call: Call[Any, Any], ranks: RanksWanted) -> RanksWanted:
     """Return the ranks of an answer: `ranks`, or none if neither the call nor the board wants them."""
     asked = call.query.rank
     return ranks if (call.board.ranks_on_write if asked is None else asked) else RanksWanted.NONE
@@ -145,7 +146,7 @@ def _score_answer(board: Board, accepted: Accepted) -> Answered[ScoreAnswer]:
     return Answered(answer, SPOOLED if accepted.outcome is RecordOutcome.SPOOLED else 200)
 
 
-async def post_scores(call: Call[ScoreQuery, ScoreBatch]) -> Answered[BatchAnswer]:
+async def post_scores(call: Call[BatchQuery, ScoreBatch]) -> Answered[BatchAnswer]:
     """Submit many scores.
 
     Returns one result per item, in order. An invalid item is refused and does not affect the others. With an
@@ -161,12 +162,14 @@ async def post_scores(call: Call[ScoreQuery, ScoreBatch]) -> Answered[BatchAnswe
     if not repeatable:
         now = call.laurels.clock.now_us()
         items = [item if isinstance(item, LaurelsError) else _with_event_id(item, now) for item in items]
-    answers = await call.laurels.submissions.submit_many(board, items, wanted=_wanted(call, RanksWanted.AFTER))
+    previous = call.query.previous
+    wanted = _wanted(call, RanksWanted.BOTH if previous else RanksWanted.AFTER)
+    answers = await call.laurels.submissions.submit_many(board, items, wanted=wanted)
     failures = [answer for answer in answers if isinstance(answer, LaurelsError) and answer.retryable]
     if failures and (repeatable or not any(map(_may_be_stored, answers))):
         raise failures[0]
     results = [
-        _refusal(raw, item, answer) if isinstance(answer, LaurelsError) else _result(answer)
+        _refusal(raw, item, answer) if isinstance(answer, LaurelsError) else _result(answer, previous=previous)
         for raw, item, answer in zip(call.body.scores, items, answers, strict=True)
     ]
     spooled = any(result.status == "spooled" for result in results)
@@ -236,12 +239,14 @@ def _refusal(raw: msgspec.Raw, item: Submission | LaurelsError, error: LaurelsEr
     return ScoreResult(user_id=item.user_id, status="refused", event_id=item.event_id, problem=problem)
 
 
-def _result(accepted: Accepted) -> ScoreResult:
+def _result(accepted: Accepted, *, previous: bool) -> ScoreResult:
     return ScoreResult(
         user_id=accepted.user_id,
         status=_STATUS[accepted.outcome],
         score=accepted.score,
         rank=accepted.rank,
+        previous_rank=accepted.previous_rank if previous else UNSET,
+        previous_score=accepted.previous_score if previous else UNSET,
         event_id=accepted.event_id,
         rank_state=accepted.rank_state,
         late_windows=list(accepted.late),

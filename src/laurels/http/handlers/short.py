@@ -49,4 +49,5 @@ async def get_short_score(call: Call[NoQuery, None]) -> ShortUser:
     """Return the score and rank of a user on the default board."""
     board = call.board
     found = call.show(await call.laurels.reads.rank(board, Selection(), call.user_id))
-    return ShortUser(user_info=ShortInfo(user_id=found.entry.user_id, score=found.entry.score, rank=found.entry.rank))
+    rank = found.entry.rank if found.is_ranked else None
+    return ShortUser(user_info=ShortInfo(user_id=found.entry.user_id, score=found.entry.score, rank=rank))

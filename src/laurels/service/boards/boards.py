@@ -543,5 +543,5 @@ def _with_status(board: Board, status: Status, now: int) -> Board:
     return replace(board, start_at=start, end_at=now if status is Status.ENDED else board.end_at)
 
 
-def unknown_board(board_uuid: str) -> LaurelsError:
-    return NotFound("board_not_found", f"There is no board {board_uuid!r}.", field="UUID")
+def unknown_board(board_uuid: str, field: str = "UUID") -> LaurelsError:
+    return NotFound("board_not_found", f"There is no board {board_uuid!r}.", field=field)

@@ -1,4 +1,4 @@
-"""Reads of a board: top, rank, around, ranks, distribution, history, and all scores of a user."""
+"""Reads of a board: top, rank, around, ranks, distribution, history, and all scores of a user. by_score.py has more."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from laurels.core.board import Board, Ranking, RankStyle, ShadowViewer
+from laurels.core.distribution import DECILES
 from laurels.core.limits import SLUG_PATTERN
 from laurels.core.order import encode_key
 from laurels.core.people import GLOBAL, Hidden, SegmentKind, hidden_on
@@ -46,6 +47,19 @@ class Selection(Struct, frozen=True):
     style: RankStyle | None = None
     # The user who reads: a shadow-banned user sees themselves.
     viewer: str | None = None
+
+
+class UserRank(Struct, frozen=True):
+    """A user's entry. `better` of `total` users have a strictly better score, and `ranked_users` are ranked.
+
+    A user outside the board's capacity is not ranked; the numbers are then those among all users.
+    """
+
+    entry: RankEntry
+    better: int
+    total: int
+    ranked_users: int
+    is_ranked: bool
 
 
 class Friend(Struct, frozen=True):
@@ -100,7 +114,7 @@ class Reads:
             return ReadResult(None if period is None else period.total_users, False)
         target = (period, board.ranking(period.id))
         try:
-            shown = await self._read(board, Selection(), lambda r, ranking: r.count(ranking), "count", target)
+            shown = await self.read(board, Selection(), lambda r, ranking: r.count(ranking), "count", target)
         except (Unavailable, NotFound):
             return ReadResult(None, False)
         return ReadResult(shown.value, shown.degraded)
@@ -108,8 +122,8 @@ class Reads:
     async def top(
         self, board: Board, selection: Selection, offset: int, limit: int, target: Target | None = None
     ) -> ReadResult[Page]:
-        style = _style(board, selection)
-        return await self._read(
+        style = style_of(board, selection)
+        return await self.read(
             board,
             selection,
             lambda ranks, ranking: ranks.top(ranking, offset, limit, style),
@@ -123,7 +137,7 @@ class Reads:
         The page stays the same until the key changes. Read the page with the returned target, because the viewer may
         become hidden in between.
         """
-        target = await self._target(board, selection)
+        target = await self.target(board, selection)
         period, ranking = target
         if ranking.shadow_viewer is not None:
             return target, None
@@ -131,37 +145,51 @@ class Reads:
             return target, "final"
         return target, await self._source.revision(board, ranking)
 
-    async def rank(self, board: Board, selection: Selection, user_id: str) -> ReadResult[Found]:
-        style = _style(board, selection)
+    async def rank(self, board: Board, selection: Selection, user_id: str) -> ReadResult[UserRank]:
+        style = style_of(board, selection)
 
-        async def find(ranks: Ranks, ranking: Ranking) -> Found:
+        async def find(ranks: Ranks, ranking: Ranking) -> UserRank:
             found = await ranks.find(ranking, user_id, style)
+            if found is not None:
+                return UserRank(found.entry, found.better, found.total, found.total, is_ranked=True)
+            found = await _find_outside(ranks, ranking, user_id)
             if found is None:
-                raise await self._not_ranked(board, ranks, ranking, user_id)
-            return found
+                raise _not_found(ranking, user_id)
+            ranked_users = ranking.limit(found.total)
+            return UserRank(found.entry, found.better, found.total, ranked_users, is_ranked=False)
 
-        return await self._read(board, selection, find, ("rank", user_id, style))
+        return await self.read(board, selection, find, ("rank", user_id, style))
 
     async def around(
-        self, board: Board, selection: Selection, user_id: str, above: int, below: int
+        self, board: Board, selection: Selection, user_id: str, above: int, below: int, *, fill: bool = False
     ) -> ReadResult[Page]:
-        style = _style(board, selection)
+        """Return a user's entry and its neighbours. `fill`: see `fill_page`."""
+        style = style_of(board, selection)
+        # With `fill`, what is missing on one side comes from the other.
+        reach = (above + below, above + below) if fill else (above, below)
 
         async def around(ranks: Ranks, ranking: Ranking) -> Page:
-            page = await ranks.around(ranking, user_id, above, below, style)
-            if page is None:
-                raise await self._not_ranked(board, ranks, ranking, user_id)
-            return page
+            page = await ranks.around(ranking, user_id, *reach, style)
+            if page is not None:
+                return fill_page(page, user_id, above, below) if fill else page
+            if await _find_outside(ranks, ranking, user_id) is None:
+                raise _not_found(ranking, user_id)
+            soon = "." if board.flush_ms is None else f"; a new score is ranked within {board.flush_ms} ms."
+            raise NotFound(
+                "user_not_ranked",
+                f"User {user_id!r} has a score but no rank: the board ranks only the best {ranking.capacity}{soon}",
+                field="userId",
+            )
 
-        return await self._read(board, selection, around, ("around", user_id, above, below, style))
+        return await self.read(board, selection, around, ("around", user_id, above, below, fill, style))
 
     async def ranks(
         self, board: Board, selection: Selection, user_ids: Sequence[str]
     ) -> ReadResult[tuple[list[Friend], list[str]]]:
         """Return the ranked users of a set in ranking order, and the users without a rank in the requested order."""
-        style = _style(board, selection)
+        style = style_of(board, selection)
         asked = tuple(dict.fromkeys(user_ids))
-        shown = await self._read(
+        shown = await self.read(
             board, selection, lambda ranks, ranking: ranks.find_many(ranking, asked, style), ("ranks", asked, style)
         )
         # The subset has the order of the ranking, independent of the rank style.
@@ -174,7 +202,7 @@ class Reads:
 
     async def regions(self, board: Board, window: str | None) -> tuple[Period, list[tuple[str, int]]]:
         """Return the regions that have ranked users with their number, largest first, cached for REGIONS_S seconds."""
-        period, ranking = await self._target(board, Selection(window))
+        period, ranking = await self.target(board, Selection(window))
         held = self._regions.get(period.id)
         if held is None or time.monotonic() - held[0] > REGIONS_S:
             if len(self._regions) >= KEPT_REGIONS:
@@ -192,12 +220,14 @@ class Reads:
         shown = await self._source.read(board, ranking, lambda ranks: ranks.count(ranking), "count")
         return shown.value
 
-    async def distribution(self, board: Board, selection: Selection, buckets: int) -> ReadResult[Distribution]:
-        return await self._read(
+    async def distribution(
+        self, board: Board, selection: Selection, buckets: int, percentiles: tuple[int, ...] = DECILES
+    ) -> ReadResult[Distribution]:
+        return await self.read(
             board,
             selection,
-            lambda ranks, ranking: ranks.distribution(ranking, buckets),
-            ("distribution", buckets),
+            lambda ranks, ranking: ranks.distribution(ranking, buckets, percentiles),
+            ("distribution", buckets, percentiles),
         )
 
     async def is_hidden(self, board: Board, user_id: str, viewer: str | None) -> bool:
@@ -261,7 +291,7 @@ class Reads:
 
         return await self._source.read(board, ranking, entry, ("entry", row.user_id, style))
 
-    async def _read(
+    async def read(
         self,
         board: Board,
         selection: Selection,
@@ -270,7 +300,7 @@ class Reads:
         target: Target | None = None,
     ) -> ReadResult[T]:
         """Read from the final ranks if the period is frozen, otherwise from the index."""
-        period, ranking = target or await self._target(board, selection)
+        period, ranking = target or await self.target(board, selection)
         try:
             return await self._read_target(board, period, ranking, ask, question)
         except Stale:
@@ -304,7 +334,7 @@ class Reads:
             self._seasons.forget(board, period)
             await self._boards.reload([board.id])
             board = self._boards.by_id(board.id)
-            period, ranking = await self._target(board, selection)
+            period, ranking = await self.target(board, selection)
             with contextlib.suppress(Stale):
                 return await self._read_target(board, period, ranking, ask, question)
         raise Unavailable("catching_up", "The board is being changed. Try again in a moment.")
@@ -343,7 +373,7 @@ class Reads:
         """Return reads of a ranking that need no await, if there are any: see RankSource."""
         return self._source.instant(ranking)
 
-    async def _target(self, board: Board, selection: Selection) -> Target:
+    async def target(self, board: Board, selection: Selection) -> Target:
         if selection.period is None and selection.viewer is None:
             target = self.current_target(board, selection.window, selection.segment)
             if target is not None:
@@ -377,19 +407,28 @@ class Reads:
                 return ShadowViewer(viewer, row.standing.score, row.standing.achieved_at)
         return None
 
-    async def _not_ranked(self, board: Board, ranks: Ranks, ranking: Ranking, user_id: str) -> NotFound:
-        flush_ms = board.flush_ms
-        if ranking.capacity is not None and await ranks.find(
-            replace(ranking, capacity=None), user_id, RankStyle.ORDINAL
-        ):
-            return NotFound(
-                "user_not_ranked",
-                f"User {user_id!r} has a score but no rank: the board ranks only the best {ranking.capacity}"
-                + ("." if flush_ms is None else f"; a new score is ranked within {flush_ms} ms."),
-                field="userId",
-            )
-        where = "this period" if ranking.segment == GLOBAL else f"{ranking.segment} in this period"
-        return NotFound("user_not_found", f"User {user_id!r} has no score in {where}.", field="userId")
+
+async def _find_outside(ranks: Ranks, ranking: Ranking, user_id: str) -> Found | None:
+    """Return the entry of a user outside the capacity; None if the user has no score."""
+    if ranking.capacity is None:
+        return None
+    return await ranks.find(replace(ranking, capacity=None), user_id, RankStyle.ORDINAL)
+
+
+def _not_found(ranking: Ranking, user_id: str) -> NotFound:
+    where = "this period" if ranking.segment == GLOBAL else f"{ranking.segment} in this period"
+    return NotFound("user_not_found", f"User {user_id!r} has no score in {where}.", field="userId")
+
+
+def fill_page(page: Page, user_id: str, above: int, below: int) -> Page:
+    """Cut a page to `above + below + 1` entries around a user, moved where the ranking begins or ends.
+
+    `page` reaches `above + below` entries to both sides of the user.
+    """
+    size = above + below + 1
+    own = next(number for number, entry in enumerate(page.entries) if entry.user_id == user_id)
+    start = max(0, min(own - above, len(page.entries) - size))
+    return Page(page.entries[start : start + size], page.total)
 
 
 def _need_segment(board: Board, segment: str) -> None:
@@ -417,5 +456,5 @@ def number_friends(entries: Sequence[RankEntry], style: RankStyle) -> list[Frien
     return friends
 
 
-def _style(board: Board, selection: Selection) -> RankStyle:
+def style_of(board: Board, selection: Selection) -> RankStyle:
     return selection.style or board.rank_style

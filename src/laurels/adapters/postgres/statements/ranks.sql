@@ -32,6 +32,17 @@ SELECT user_id, score, achieved_at, ordinal, competition, dense FROM (
     FROM ranked_rows_v1($1, $2, $3)
 ) AS ranked WHERE user_id = ANY ($6::text[]);
 
+-- name: ranks_in_range
+SELECT count(*) FILTER (WHERE score * $4::double precision < $5::double precision * $4) AS before,
+       count(*) FILTER (WHERE $6::double precision IS NULL OR score * $4 <= $6 * $4) AS up_to,
+       count(*) AS total
+FROM ranked_rows_v1($1, $2, $3);
+
+-- name: sum_scores
+SELECT count(*), sum(score / $5::double precision) FROM (
+    SELECT score FROM ranked_rows_v1($1, $2, NULL) ORDER BY CASE WHEN $4::bigint IS NULL THEN 0 ELSE score * $3 END LIMIT $4
+) AS ranked;
+
 -- name: ranks_ends
 SELECT min(score) AS low, max(score) AS high, count(*) AS total FROM (
     SELECT score FROM ranked_rows_v1($1, $2, $3)
@@ -44,7 +55,7 @@ SELECT width_bucket(score, $7::double precision[]) AS bucket, count(*) AS users 
     ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id LIMIT $6
 ) AS ranked GROUP BY 1;
 
--- name: ranks_deciles
+-- name: ranks_at_offsets
 SELECT score FROM (
     SELECT score, row_number() OVER (ORDER BY score) - 1 AS n FROM (
     SELECT score FROM ranked_rows_v1($1, $2, $3)

@@ -46,6 +46,9 @@ WHERE f.user_id = $1 AND f.segment = 'global' AND (p.frozen_at, p.id) < ($2, $3)
   AND p.board_id = ANY ($4::bigint[])
 ORDER BY p.frozen_at DESC, p.id DESC LIMIT $5;
 
+-- name: sum_finals
+SELECT count(*), sum(score / $3::double precision) FROM finals WHERE period_id = $1 AND segment = $2;
+
 -- name: finals_of_user
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
        f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense, f.segment

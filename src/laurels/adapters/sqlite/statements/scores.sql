@@ -46,6 +46,12 @@ WHERE version >= ? ORDER BY version LIMIT ?;
 -- name: count_changed
 SELECT count(*) FROM (SELECT 1 FROM scores WHERE version >= ? LIMIT ?);
 
+-- name: sum_scores
+SELECT count(*), sum(score / :unit) FROM (
+    SELECT score FROM scores WHERE period_id = :period AND score IS NOT NULL AND hidden = 0
+      AND (:segment = 'global' OR instr(' ' || segments || ' ', ' ' || :segment || ' ') > 0)
+    ORDER BY CASE WHEN :capacity < 0 THEN 0 ELSE score * :sign END LIMIT :capacity);
+
 -- name: ordered_rows_desc_earliest
 SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
 WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score DESC, achieved_at, user_id LIMIT ?;

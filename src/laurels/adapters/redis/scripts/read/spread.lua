@@ -1,6 +1,6 @@
 -- ARGV: the first and the last score that the caller expects, the inner edges in the direction of the sorted set, the
--- order of the board. Returns how many users are ranked, how many come before each edge, and the scores of the deciles;
--- 'changed' if the first or the last score has changed.
+-- percentiles and the unit that is all users, the order of the board. Returns how many users are ranked, how many come
+-- before each edge, and the scores of the percentiles; 'changed' if the first or the last score has changed.
 local problem = unreadable()
 if problem then
     return reply(problem)
@@ -19,10 +19,10 @@ for i, edge in ipairs(cmsgpack.unpack(ARGV[3])) do
     before[i] = math.min(count, redis.call('ZCOUNT', view.z, '-inf', edge))
 end
 local scores = {}
-for k = 1, 9 do
-    -- Deciles ascend, and the lowest score of a descending ranking is the last entry.
-    local offset = math.ceil(k * count / 10) - 1
-    if ARGV[4] == 'desc' then
+for k, share in ipairs(cmsgpack.unpack(ARGV[4])) do
+    -- Percentiles ascend, and the lowest score of a descending ranking is the last entry.
+    local offset = math.max(0, math.ceil(share * count / ARGV[5]) - 1)
+    if ARGV[6] == 'desc' then
         offset = count - 1 - offset
     end
     scores[k] = redis.call('ZRANGE', view.z, offset, offset, 'WITHSCORES')[2]
