@@ -257,6 +257,13 @@ def _check_together(settings: Settings) -> None:
             f"LAURELS_ACCESS_LOG is {settings.server.access_log!r}, but must be off, errors or all.",
             field="LAURELS_ACCESS_LOG",
         )
+    if re.fullmatch(r"off|([01][0-9]|2[0-3]):[0-5][0-9]", settings.jobs.check_at) is None:
+        raise Invalid(
+            "wrong_format",
+            f"LAURELS_CHECK_AT is {settings.jobs.check_at!r}, but must be a time of day such as 03:00, or off.",
+            field="LAURELS_CHECK_AT",
+            rule="HH:MM, or off",
+        )
     if settings.server.log_level not in {"debug", "info", "warning", "error"}:
         level = settings.server.log_level
         raise Invalid(

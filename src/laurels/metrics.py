@@ -123,6 +123,11 @@ BUFFERED = Gauge(
     "laurels_buffered_rows", "Number of rows that wait for the next flush of their board.", multiprocess_mode="livesum"
 )
 JOB_RUNS = Counter("laurels_job_runs", "Number of job runs on this server, by job and outcome.", ["job", "outcome"])
+CHECK_DIFFERENCES = Gauge(
+    "laurels_check_differences",
+    "Number of differences between rankings, rows and events that the last daily check found.",
+    multiprocess_mode="mostrecent",
+)
 JOB_SUCCESS = Gauge(
     "laurels_job_last_success_seconds",
     "Time of the last successful run of a job on this server, in seconds since 1970.",

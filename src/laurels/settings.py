@@ -148,6 +148,11 @@ class JobSettings:
     jobs_interval_ms: int = _setting(
         500, "Interval at which a server checks for due jobs, in milliseconds.", 10, 600_000
     )
+    check_at: str = _setting(
+        "03:00",
+        "Time of day (UTC) of the daily check, which compares all rankings with the events and rebuilds those that "
+        "differ: HH:MM, or off.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

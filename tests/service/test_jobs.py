@@ -4,17 +4,19 @@ import asyncio
 import contextlib
 import json
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from laurels.core.board import Board
 from laurels.core.instants import SECOND_US
 from laurels.core.rewards import Between, Reward
-from laurels.core.scores import Rule
+from laurels.core.scores import Rule, Standing
 from laurels.core.windows import ALL_TIME, Window
-from laurels.ports import Role
+from laurels.ports import Role, Row
 from laurels.service.boards.caller import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection
@@ -217,3 +219,51 @@ def test_periods_are_frozen_in_order_after_days_of_downtime(tmp_path: Path) -> N
                 assert len(held(laurels).periods) == 5
 
         asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["embedded", "shared"])
+def test_daily_check_rebuilds_rankings_that_differ(kind: str, tmp_path: Path) -> None:
+    async def run() -> None:
+        stage = Stage(kind, tmp_path)
+        # Midnight.
+        stage.clock.now += -stage.clock.now % DAY
+        async with stage.running(check_at="03:00") as laurels:
+            board = await create(laurels, rule=Rule.INCREMENT, windows=(ALL_TIME,))
+            await laurels.submissions.submit_many(held(laurels), [Submission(f"u{n}", n) for n in range(5)])
+            right = await top(laurels)
+
+            async def reports(passed_us: int) -> dict[str, Any] | None:
+                """Let time pass, run what is due, and return the report of the check if it ran."""
+                stage.clock.now += passed_us
+                before = [each.runs for each in await laurels.jobs.runs() if each.name == "check"]
+                await laurels.jobs.run_due()
+                found = [each for each in await laurels.jobs.runs() if each.name == "check"]
+                if [each.runs for each in found] == before:
+                    return None
+                assert found[0].error is None
+                return dict(json.loads(found[0].result or "{}"))
+
+            assert await reports(0) is None
+            assert await reports(DAY // 8 - 1) is None
+            clean = {"users": 5, "differences": 0, "rebuilt": 0, "boards": []}
+            assert await reports(1) == clean
+            assert await reports(DAY // 2) is None
+
+            async def wrong() -> AsyncIterator[list[Row]]:
+                (period,) = board.periods
+                rows = [row async for chunk in laurels.ledger.rows(period.id) for row in chunk]
+                yield [replace(row, standing=Standing(99.0, stage.clock.now)) for row in rows[:1]] + rows[1:3]
+
+            ranking = board.ranking(board.periods[0].id)
+            await laurels.index.load(ranking, wrong(), await laurels.ledger.position())
+            assert await top(laurels) != right
+            report = await reports(DAY // 2)
+            assert report is not None
+            assert (report["users"], report["rebuilt"], len(report["boards"])) == (5, 1, 1)
+            assert report["boards"][0]["board"] == "b"
+            assert {"u0", "u3", "u4"} <= set(report["boards"][0]["users"])
+            assert report["boards"][0]["ofRows"] == 0
+            assert await top(laurels) == right
+            assert await reports(DAY) == clean
+
+    asyncio.run(run())

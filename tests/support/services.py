@@ -27,6 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "write_timeout_ms": 10_000,
     "repair_interval_ms": 1000,
     "jobs_interval_ms": 600_000,
+    "check_at": "off",
 }
 
 

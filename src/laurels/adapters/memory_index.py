@@ -31,6 +31,9 @@ from laurels.ports import (
     ranking_topic,
 )
 
+# How many users one step of a list of all users returns.
+LIST_USERS = 10_000
+
 
 class MemoryIndex:
     """The index in memory. It publishes every change that a read could show on `feed`."""
@@ -184,7 +187,12 @@ class MemoryIndex:
         return self._get(ranking).segments()
 
     async def ranked_users(self, ranking: Ranking) -> AsyncIterator[list[str]]:
-        yield self._get(ranking).users(ranking)
+        offset = 0
+        while users := self._get(ranking).users(ranking, offset, LIST_USERS):
+            yield users
+            offset += len(users)
+            # Other work may run in between.
+            await asyncio.sleep(0)
 
     @property
     def held_periods(self) -> set[int]:

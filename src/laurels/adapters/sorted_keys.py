@@ -159,9 +159,9 @@ class RankedKeys:
         found = [self._score_at(total - 1 - offset if descending else offset) for offset in offsets]
         return Distribution(edges, counts, found)
 
-    def users(self) -> list[str]:
-        """Return the ranked users in order. O(n)."""
-        return [user_of(key) for key in self._keys.islice(0, self.total)]
+    def users(self, offset: int, limit: int) -> list[str]:
+        """Return up to `limit` ranked users from `offset` on, in order. O(log n + limit)."""
+        return [user_of(key) for key in self._keys.islice(offset, min(offset + limit, self.total))]
 
     def _offset_of(self, key: bytes | None) -> int | None:
         """Return the offset of a key that the list holds; None for no key, or beyond the capacity."""

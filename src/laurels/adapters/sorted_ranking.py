@@ -135,8 +135,8 @@ class SortedRanking:
         score, at = decode_head(self._order, self._ties, key)
         return Held(version_of(key), score, at, self._segments.get(user_id, ()))
 
-    def users(self, ranking: Ranking) -> list[str]:
-        return self._see(ranking, lambda keys: keys.users())
+    def users(self, ranking: Ranking, offset: int, limit: int) -> list[str]:
+        return self._see(ranking, lambda keys: keys.users(offset, limit))
 
     def segments(self) -> list[str]:
         return list(self._by_segment)

@@ -1,25 +1,25 @@
 """The whole service in one object for the entry points, opened and closed in the right order."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 import structlog
 
 from laurels.core.board import DEFAULT_POD, Board
 from laurels.core.quotas import Quotas
-from laurels.errors import LaurelsError, TooMany, Unavailable
+from laurels.errors import LaurelsError, Unavailable
 from laurels.ports import Broker, Clock, Feed, Index, IndexHealth, Ledger, Sender, SharedBuckets, SigningKeys, Spool
 from laurels.service.audit.audit_log import AuditLog
 from laurels.service.boards.access import Access
 from laurels.service.boards.boards import Boards
 from laurels.service.boards.oauth import OAuth
 from laurels.service.boards.registry import Registry
-from laurels.service.index.rebuild import Rebuilt, rebuild_board
+from laurels.service.index.inspections import Inspections
+from laurels.service.index.rebuild import Rebuilt
 from laurels.service.index.repairer import IndexRepairer
 from laurels.service.index.resharder import Resharder
 from laurels.service.index.updater import IndexUpdater, Progress
-from laurels.service.index.verify import Checked, verify_board
+from laurels.service.index.verify import Checked
 from laurels.service.ingest.alarm import Alarm
 from laurels.service.ingest.consumer import Consumer
 from laurels.service.ingest.dead_letters import DeadLetters
@@ -126,6 +126,9 @@ class Laurels:
             alarm = Alarm(ledger.outbox, clock, settings.kafka)
             self.consumer = Consumer(broker, self.topics, self.intake, self.dead_letters, alarm, settings.kafka)
         self.resharder = Resharder(index, self.boards, self.repairer, clock)
+        self.inspections = Inspections(
+            ledger, index, self.updater, self.repairer, self.boards, clock, settings.jobs.check_at
+        )
         definitions = JobDefinitions(
             ledger,
             index,
@@ -138,10 +141,10 @@ class Laurels:
             self.erasures,
             self.publisher,
             self.resharder,
+            self.inspections,
             clock,
         )
         self.jobs = JobRunner(ledger.jobs, clock, definitions.jobs, settings.jobs, jobs_lease_ms)
-        self._inspecting = asyncio.Lock()
         # None until `open` is done.
         self.ledger_id: str | None = None
 
@@ -251,36 +254,13 @@ class Laurels:
         """Return the number of rows in the ledger, to report the progress of `verify` and `rebuild`."""
         return await self.ledger.count_rows()
 
-    async def verify(self) -> AsyncIterator[Checked]:
-        """Verify every board. See service/index/verify.py.
+    def verify(self) -> AsyncIterator[Checked]:
+        """Verify every board: see Inspections.verify."""
+        return self.inspections.verify()
 
-        Raises TooMany if a verification or a rebuild is already running on this server.
-        """
-        async with self._inspection():
-            await self.updater.buffers.flush()
-            for board_id in [board.id for board in self.boards.all()]:
-                async for checked in verify_board(self.ledger, self.index, board_id, self.boards.by_id):
-                    yield checked
-
-    async def rebuild(self, boards: Sequence[Board]) -> AsyncIterator[Rebuilt]:
-        """Rebuild every ranking of these boards. See service/index/rebuild.py.
-
-        Raises TooMany if a verification or a rebuild is already running on this server.
-        """
-        async with self._inspection():
-            for board in boards:
-                async for rebuilt in rebuild_board(self.index, self.repairer, board):
-                    yield rebuilt
-
-    @contextlib.asynccontextmanager
-    async def _inspection(self) -> AsyncIterator[None]:
-        if self._inspecting.locked():
-            raise TooMany(
-                "verify_running", "A verification or a rebuild is already running. Try again when it is done."
-            )
-        async with self._inspecting:
-            self.updater.require_ready()
-            yield
+    def rebuild(self, boards: Sequence[Board]) -> AsyncIterator[Rebuilt]:
+        """Rebuild every ranking of these boards: see Inspections.rebuild."""
+        return self.inspections.rebuild(boards)
 
 
 def _default_quotas(settings: QuotaSettings) -> Quotas:

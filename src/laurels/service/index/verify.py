@@ -195,7 +195,8 @@ async def _check_segment(
 ) -> list[Difference]:
     ranking = board.ranking(period.id, segment)
     ranked = [user async for chunk in index.ranked_users(ranking) for user in chunk]
-    wanted = [decode_key(board.order, board.ties, key)[2] for key in sorted(keys)[: board.capacity]]
+    # In a thread, because it takes seconds for millions of users.
+    wanted = await asyncio.to_thread(_ordered, board, keys)
     if ranked == wanted or await index.revision(ranking) != revision:
         return []
     # Rows that were committed while the ledger was read must reach the index within this time.
@@ -219,6 +220,10 @@ async def _check_segment(
         for user, position in positions.items()
     ]
     return differences
+
+
+def _ordered(board: Board, keys: list[bytes]) -> list[str]:
+    return [decode_key(board.order, board.ties, key)[2] for key in sorted(keys)[: board.capacity]]
 
 
 def _show(standing: Standing | None) -> str:

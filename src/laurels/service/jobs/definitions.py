@@ -5,6 +5,7 @@
 - publish: publishes score changes, period ends and rewards to Kafka, if there is one;
 - trim: drops rankings that belong to no period from the index;
 - reshard: switches boards whose number of shards changes to their new rankings, and drops the old ones;
+- check: once per day, compares all rankings with the events and rebuilds those that differ;
 - retention: removes data that is past its retention time;
 - moderation: continues actions whose server died, and removes the last traces of erased users.
 """
@@ -29,6 +30,7 @@ from laurels.logs import LogLimit
 from laurels.ports import Clock, Index, Ledger
 from laurels.service.audit.audit_log import AuditLog
 from laurels.service.boards.boards import Boards
+from laurels.service.index.inspections import Inspections
 from laurels.service.index.resharder import Resharder
 from laurels.service.jobs.retention import Retention
 from laurels.service.jobs.runner import Job
@@ -55,6 +57,7 @@ MODERATION = "moderation"
 RETENTION = "retention"
 TRIM = "trim"
 RESHARD = "reshard"
+CHECK = "check"
 
 
 # A step for a period: adds to the counts, and returns how many rows it took and whether it was the last one.
@@ -75,6 +78,7 @@ class JobDefinitions:
         erasures: Erasures,
         publisher: Publisher | None,
         resharder: Resharder,
+        inspections: Inspections,
         clock: Clock,
     ) -> None:
         self._ledger = ledger
@@ -88,6 +92,7 @@ class JobDefinitions:
         self._erasures = erasures
         self._publisher = publisher
         self._resharder = resharder
+        self._inspections = inspections
         self._looked_for_acts = 0
         self._clock = clock
         self._looked_for_unswept = 0
@@ -104,6 +109,7 @@ class JobDefinitions:
             Job(WEBHOOKS, self._webhooks.has_due, self._webhooks.deliver),
             Job(TRIM, lambda: self._is_due_hourly(TRIM), self._trim),
             Job(RESHARD, self._resharder.is_due, self._resharder.run),
+            Job(CHECK, self._check_is_due, self._inspections.check),
             Job(MODERATION, self._moderation_is_due, self._moderate),
             Job(RETENTION, lambda: self._is_due_hourly(RETENTION), self._retain),
         ]
@@ -224,16 +230,32 @@ class JobDefinitions:
 
     async def _is_due_hourly(self, name: str) -> bool:
         now = self._clock.now_us()
-        if now >= self._looked_for_runs + LOOK_EVERY_US:
-            self._looked_for_runs = now
-            for run in await self._ledger.jobs.runs():
-                self._last_runs[run.name] = max(run.started_at, self._last_runs.get(run.name, 0))
-        last = self._last_runs.get(name)
+        last = await self._last_run(name, now)
         if last is not None and now < last + EVERY_US:
             return False
         # This or another server runs the job now, so it is not due again for an hour.
         self._last_runs[name] = now
         return True
+
+    async def _check_is_due(self) -> bool:
+        due = self._inspections.last_due_us()
+        if due is None:
+            return False
+        now = self._clock.now_us()
+        last = await self._last_run(CHECK, now)
+        # A new ledger waits for the next time.
+        is_due = last is not None and last < due
+        if last is None or is_due:
+            self._last_runs[CHECK] = now
+        return is_due
+
+    async def _last_run(self, name: str, now: int) -> int | None:
+        """Return when a job last began, on any server; None if it never did."""
+        if now >= self._looked_for_runs + LOOK_EVERY_US:
+            self._looked_for_runs = now
+            for run in await self._ledger.jobs.runs():
+                self._last_runs[run.name] = max(run.started_at, self._last_runs.get(run.name, 0))
+        return self._last_runs.get(name)
 
     async def _trim(self) -> dict[str, Any]:
         """Drop rankings of periods that were swept or lost, and those with a number of parts that no board has.

@@ -1,0 +1,154 @@
+"""Inspections of all rankings: verify, rebuild, and the daily check, which rebuilds what differs.
+
+One inspection runs at a time on a server, because each reads everything.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import structlog
+
+from laurels.core.board import Board
+from laurels.core.instants import SECOND_US
+from laurels.core.limits import DAY_US
+from laurels.errors import NotFound, TooMany
+from laurels.metrics import CHECK_DIFFERENCES
+from laurels.ports import Clock, Index, Ledger
+from laurels.service.boards.boards import Boards
+from laurels.service.index.rebuild import Rebuilt, rebuild_board
+from laurels.service.index.repairer import IndexRepairer
+from laurels.service.index.updater import IndexUpdater
+from laurels.service.index.verify import Checked, Fault, verify_board
+
+log = structlog.get_logger()
+
+OFF = "off"
+MINUTE_US = 60 * SECOND_US
+# The daily check rests this many times as long as it works, at most MAX_PAUSE_S at a time, so that it delays nobody.
+REST = 3
+MAX_PAUSE_S = 1.0
+# How many boards and users with differences a report names.
+REPORTED_BOARDS = 20
+REPORTED_USERS = 10
+# A rebuild can't mend these: a stored row differs from its events.
+_OF_ROWS = {Fault.ROW_MISSING, Fault.ROW_EXTRA, Fault.ROW_DIFFERS, Fault.ROW_MISPLACED}
+
+
+class Inspections:
+    def __init__(
+        self,
+        ledger: Ledger,
+        index: Index,
+        updater: IndexUpdater,
+        repairer: IndexRepairer,
+        boards: Boards,
+        clock: Clock,
+        check_at: str,
+    ) -> None:
+        self._ledger = ledger
+        self._index = index
+        self._updater = updater
+        self._repairer = repairer
+        self._boards = boards
+        self._clock = clock
+        self._minute = None if check_at == OFF else _minute_of(check_at)
+        self._running = asyncio.Lock()
+
+    async def verify(self) -> AsyncIterator[Checked]:
+        """Verify every board. See verify.py.
+
+        Raises TooMany if another inspection is running on this server.
+        """
+        async with self._inspection():
+            for board in self._boards.all():
+                async for checked in self._verify(board):
+                    yield checked
+
+    async def rebuild(self, boards: Sequence[Board]) -> AsyncIterator[Rebuilt]:
+        """Rebuild every ranking of these boards. See rebuild.py.
+
+        Raises TooMany if another inspection is running on this server.
+        """
+        async with self._inspection():
+            for board in boards:
+                async for rebuilt in rebuild_board(self._index, self._repairer, board):
+                    yield rebuilt
+
+    def last_due_us(self) -> int | None:
+        """Return the last instant at which the daily check was due; None if it is off."""
+        if self._minute is None:
+            return None
+        now = self._clock.now_us()
+        today = now - now % DAY_US + self._minute * MINUTE_US
+        return today if today <= now else today - DAY_US
+
+    async def check(self) -> dict[str, Any]:
+        """Compare every ranking with the events, rebuild the rankings of boards that differ, and return a report.
+
+        Rows that differ from their events are reported and logged, because only a person can tell what happened.
+        """
+        users = differences = rebuilt = 0
+        found: list[dict[str, Any]] = []
+        async with self._inspection():
+            for board in self._boards.all():
+                faults: list[tuple[Fault, str]] = []
+                try:
+                    async for checked in _at_leisure(self._verify(board)):
+                        users += checked.users
+                        faults += [(each.fault, each.user_id) for each in checked.differences]
+                except NotFound:
+                    # The board was deleted meanwhile.
+                    continue
+                if not faults:
+                    continue
+                differences += len(faults)
+                rows = sum(fault in _OF_ROWS for fault, _ in faults)
+                if rows:
+                    log.error("rows_differ_from_events", board=board.uuid, rows=rows)
+                if rows < len(faults):
+                    log.error("index_differed", board=board.uuid, users=len(faults) - rows)
+                    rebuilt += await self._mend(board)
+                names = list(dict.fromkeys(user_id for _, user_id in faults))[:REPORTED_USERS]
+                found.append({"board": board.uuid, "differences": len(faults), "ofRows": rows, "users": names})
+        CHECK_DIFFERENCES.set(differences)
+        return {"users": users, "differences": differences, "rebuilt": rebuilt, "boards": found[:REPORTED_BOARDS]}
+
+    async def _verify(self, board: Board) -> AsyncIterator[Checked]:
+        await self._updater.buffers.flush()
+        async for checked in verify_board(self._ledger, self._index, board.id, self._boards.by_id):
+            yield checked
+
+    async def _mend(self, board: Board) -> int:
+        """Rebuild the rankings of a board, and return how many."""
+        count = 0
+        async for each in rebuild_board(self._index, self._repairer, self._boards.by_id(board.id)):
+            count += each.done
+        return count
+
+    @contextlib.asynccontextmanager
+    async def _inspection(self) -> AsyncIterator[None]:
+        if self._running.locked():
+            raise TooMany(
+                "verify_running", "A verification or a rebuild is already running. Try again when it is done."
+            )
+        async with self._running:
+            self._updater.require_ready()
+            yield
+
+
+async def _at_leisure(chunks: AsyncIterator[Checked]) -> AsyncIterator[Checked]:
+    """Yield chunks with pauses, so that other work has most of the processor and of the ledger."""
+    start = time.monotonic()
+    async for chunk in chunks:
+        yield chunk
+        await asyncio.sleep(min(MAX_PAUSE_S, REST * (time.monotonic() - start)))
+        start = time.monotonic()
+
+
+def _minute_of(time_of_day: str) -> int:
+    """Return the minute of the day of HH:MM."""
+    hours, _, minutes = time_of_day.partition(":")
+    return 60 * int(hours) + int(minutes)
