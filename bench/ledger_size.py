@@ -206,6 +206,8 @@ async def measure(postgres: PostgresServer, options: argparse.Namespace) -> None
         connection = await asyncpg.connect(url)
         size = await connection.fetchval("SELECT pg_database_size('full')")
         print(f"  filled in {time.perf_counter() - start:.0f} s: {size / 1e9:.1f} GB")
+        # The pages of random users come into memory.
+        show("full, first minute", await recorder._replace(seconds=60.0).record(ledger, board, time_ordered), empty)
         for name, new_id in (("full", time_ordered), ("full, random event ids", from_caller)):
             show(name, await recorder.record(ledger, board, new_id), empty)
         seq = 0

@@ -105,6 +105,25 @@ def test_dead_letter_is_replayed_after_fix(server: RunningServer, tmp_path: Path
         left = json.loads(run(server, "dead-letters", "list", "arcade", "--json"))
         assert [each["code"] for each in left] == ["invalid_json"]
         assert len(json.loads(run(server, "dead-letters", "list", "arcade", "--replayed", "--json"))) == 2
+        told = run(server, "dead-letters", "discard", "arcade", left[0]["id"], "--reason", "not an event")
+        assert "1 discarded." in told
+        assert json.loads(run(server, "dead-letters", "list", "arcade", "--json")) == []
+        (gone,) = client.get(
+            "/api/v1/pods/arcade/dead-letters", params={"replayed": True, "code": "invalid_json"}
+        ).json()["deadLetters"]
+        assert (gone["discardReason"], gone["replayedAt"], gone["discardedAt"] is None) == ("not an event", None, False)
+        # Records of a pod that does not exist can be listed, and counted once it exists.
+        stray = f"{prefix}pod-stray-score-updates"
+        game.make_topic(stray)
+        game.write(stray, [{"playerId": "eve", "points": 9, "leaderboardUuid": "stray-board"}])
+        strays = "/api/v1/pods/stray/dead-letters"
+        (letter,) = until(lambda: client.get(strays).json()["deadLetters"], "the stray record")
+        assert "stray" in client.get(f"{strays}/{letter['id']}").json()["value"]
+        run(server, "pods", "create", "stray")
+        assert client.post("/api/v1/leaderboards", json=board | {"UUID": "stray-board", "podId": "stray"}).is_success
+        file.write_text(json.dumps(SCHEMA | {"state": "active"}), "utf-8")
+        run(server, "schemas", "put", "stray", str(file))
+        assert "1 tried: 1 counted" in run(server, "dead-letters", "replay", "stray")
         run(server, "schemas", "state", "arcade", "1.0", "retired")
         run(server, "schemas", "delete", "arcade", "1.0")
         metrics = client.get("/metrics").text

@@ -27,7 +27,8 @@ TRAFFIC = {
     "PUT /api/v1/users/{userId}/circles/{circle}",
     "DELETE /api/v1/users/{userId}/circles/{circle}",
     "POST /api/v1/pods/{podId}/tokens",
-    # Changes nothing.
+    # These change nothing.
+    "POST /api/v1/leaderboards/{UUID}/void/preview",
     "POST /api/v1/pods/{podId}/schema-trials",
 }
 

@@ -47,6 +47,7 @@ def test_profile_is_set_read_changed_and_shown_with_ranks(
             "avatarUrl": "https://example.com/ada.png",
             "region": "eu",
             "circles": ["red", "blue"],
+            "attributes": {"class": "mage", "level": 7},
         }
         answer = game.put(f"{API}/users/ada", json=body)
         assert answer.status_code == 200, answer.text
@@ -95,8 +96,47 @@ def test_profile_is_set_read_changed_and_shown_with_ranks(
             "avatarUrl": None,
             "region": None,
             "circles": [],
+            "attributes": None,
         }
         assert users(game.get(board + "/top", params={"segment": "region:eu"})) == []
+
+
+def test_entries_include_attributes_and_metadata_on_request(
+    server: RunningServer, api: httpx.Client, pod: str, board: str
+) -> None:
+    with client_of(server, api, pod, "server") as game, client_of(server, api, pod, "client") as player:
+        game.patch(f"{API}/users/ada", json={"attributes": {"class": "mage"}})
+        game.put(board + "/users/ada", json={"score": 3, "metadata": {"car": "red"}, "eventId": "e1"})
+        game.put(board + "/users/bob", json={"score": 2})
+        both = {"include": "metadata,attributes"}
+        expected = [({"car": "red"}, {"class": "mage"}), (None, None)]
+        for path in ("/top", "/users/bob/around", "/range"):
+            found = game.get(board + path, params=both).json()["users"]
+            assert [(each["metadata"], each["attributes"]) for each in found] == expected, path
+        friends = game.post(board + "/ranks", json={"userIds": ["bob", "ada"]}, params={"include": "metadata"}).json()
+        assert [(each["metadata"], "attributes" in each) for each in friends["users"]] == [
+            (expected[0][0], False),
+            (None, False),
+        ]
+        assert game.get(board + "/search", params={"q": "ada"} | both).json()["users"][0]["attributes"] == {
+            "class": "mage"
+        }
+        # The cached page follows the profile.
+        game.patch(f"{API}/users/ada", json={"attributes": {"class": "thief"}})
+        assert game.get(board + "/top", params=both).json()["users"][0]["attributes"] == {"class": "thief"}
+        assert "metadata" not in game.get(board + "/top").json()["users"][0]
+        # Keys that ship inside games see only what the board publishes.
+        problem(player.get(board + "/top", params=both), 403, "role_forbidden", "include")
+        problem(player.get(board + "/users/ada/around", params=both), 403, "role_forbidden", "include")
+        game.patch(board, json={"publicFields": ["metadata"]})
+        assert player.get(board + "/top", params={"include": "metadata"}).json()["users"][0]["metadata"] == {
+            "car": "red"
+        }
+        problem(player.get(board + "/top", params={"include": "attributes"}), 403, "role_forbidden", "include")
+        problem(game.get(board + "/top", params={"include": "rank"}), 422, "wrong_format", "include")
+        too_large = {"attributes": {"a": "x" * 1100}}
+        problem(game.patch(f"{API}/users/ada", json=too_large), 422, "metadata_too_large", "attributes")
+        assert game.patch(f"{API}/users/ada", json={"attributes": None}).json()["attributes"] is None
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,12 @@ def test_replay_after_a_schema_fix_counts_each_record_once(arena: Arena) -> None
             places = [each.letter_id for each in letters]
             results = await laurels.dead_letters.replay(pod_id, places)
             assert all(isinstance(answer, Exception) for _, answer in results)
+            # A discarded one can still be replayed.
+            assert await laurels.dead_letters.discard(pod_id, places[:2], "test data") == 2
+            assert await laurels.dead_letters.discard(pod_id, places[:3], "again") == 1
+            letters, _ = await laurels.dead_letters.page(pod_id, None, 500)
+            noted = [(each.replay.outcome, each.replay.reason) for each in letters[:4] if each.replay]
+            assert noted == [("discarded", "test data"), ("discarded", "test data"), ("discarded", "again")]
             await laurels.schemas.put(pod_id, "1.0", terms, SchemaState.ACTIVE)
             # Replay twice concurrently, and once more.
             await asyncio.gather(*(laurels.dead_letters.replay(pod_id, places) for _ in range(2)))
@@ -97,6 +103,11 @@ def test_replay_after_a_schema_fix_counts_each_record_once(arena: Arena) -> None
             assert await totals(laurels, board) == {f"u{n}": 20.0 for n in range(3)}
             letters, _ = await laurels.dead_letters.page(pod_id, None, 500)
             assert all(each.replay is not None for each in letters)
+            assert {(each.replay.outcome, each.replay.reason) for each in letters if each.replay} <= {
+                ("accepted", None),
+                ("duplicate", None),
+            }
+            assert await laurels.dead_letters.discard(pod_id, places, "too late") == 0
             assert await differences(laurels) == []
 
     asyncio.run(run())

@@ -15,6 +15,7 @@ from laurels.ports import Role
 from laurels.service.boards.caller import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.moderation import moderation
+from laurels.service.moderation.moderation import EventFilter
 from laurels.service.read.reads import Selection
 from laurels.service.write.submissions import Submission
 from support.model import ModelBoard, ModelPerson
@@ -397,5 +398,34 @@ def test_refreeze_keeps_the_places_of_erased_users(stage: Stage) -> None:
             assert (first.startswith("erased-"), score, rest) == (True, 9, [("bob", 7), ("cyd", 5)])
         granted = await laurels.seasons.rewards_of_user([held(laurels)], "bob", None, 10)
         assert [each.grant.reward for each in granted] == ["any"]
+
+    play(stage, work)
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_preview_of_a_void_tells_what_it_then_does(stage: Stage, rule: Rule) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rule=rule)
+        for number in range(4):
+            for user in ("ada", "bob", "cyd"):
+                score = 10 * number + len(user) if user != "cyd" else 1
+                bot = {"source": "bot" if user == "bob" or number % 2 else "game"}
+                await submit(laurels, (user, score), metadata=bot, event_id=f"{user}-{number}")
+            stage.clock.now += SECOND_US
+        before = await top(laurels)
+        chosen = EventFilter(match={"source": "bot"})
+        preview = await laurels.moderation.preview_void(held(laurels), chosen)
+        assert (preview.events, preview.users, preview.is_complete, len(preview.sample)) == (8, 3, True, 8)
+        assert await top(laurels) == before
+        assert {each.user_id: each.score for each in preview.scores} == dict(before)
+        await void(laurels, match={"source": "bot"})
+        assert {each.user_id: each.after for each in preview.scores if each.after is not None} == dict(
+            await top(laurels)
+        )
+        assert [each.user_id for each in preview.scores if each.after is None] == ["bob"]
+        nothing = await laurels.moderation.preview_void(held(laurels), chosen)
+        assert (nothing.events, nothing.users, nothing.scores) == (0, 0, [])
+        named = await laurels.moderation.preview_void(held(laurels), EventFilter(event_ids=["ada-0", "cyd-2", "no"]))
+        assert (named.events, named.users) == (2, 2)
 
     play(stage, work)

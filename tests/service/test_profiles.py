@@ -18,7 +18,7 @@ from laurels.service.people import profiles
 from laurels.service.read import reads
 from laurels.service.read.reads import Selection
 from laurels.service.write.submissions import Submission
-from support.people import ADMIN, DAILY, create, held, play, profile, submit, top, until_prepared
+from support.people import ADMIN, DAILY, create, freeze_the_day, held, play, profile, submit, top, until_prepared, void
 from support.services import Stage, differences
 
 
@@ -332,3 +332,49 @@ def count_calls(laurels: Laurels) -> list[int]:
 
         setattr(place, name, counted)
     return calls
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_metadata_of_entries_are_those_of_the_score_that_counts(stage: Stage, rule: Rule) -> None:
+    async def work(laurels: Laurels) -> None:
+        await create(laurels, rule=rule)
+        now = stage.clock.now
+
+        async def send(score: float, ago_s: int, name: str) -> None:
+            at = now - ago_s * SECOND_US
+            await submit(laurels, ("ada", score), at=at, metadata={"from": name}, event_id=name)
+
+        async def shown(**selection: Any) -> dict[str, str]:
+            page = (await laurels.reads.top(held(laurels), Selection(**selection), 0, 10)).value
+            return await laurels.reads.metadata(held(laurels), page.entries)
+
+        await submit(laurels, ("bob", 1))
+        await send(5, 30, "first")
+        await send(9, 20, "best")
+        await send(3, 10, "last")
+        await send(3, 10, "another with the same time and score")
+        await send(0, 5, "nothing")
+        expected = {Rule.INCREMENT: "another with the same time and score", Rule.BEST: "best", Rule.LATEST: "nothing"}
+        for window in ("daily", "all"):
+            assert await shown(window=window) == {"ada": f'{{"from":"{expected[rule]}"}}'}
+        await void(laurels, event_ids=[expected[rule]])
+        after = {Rule.INCREMENT: "last", Rule.BEST: "first", Rule.LATEST: "another with the same time and score"}
+        assert await shown() == {"ada": f'{{"from":"{after[rule]}"}}'}
+        name = await freeze_the_day(laurels, stage)
+        assert await shown(period=name) == {"ada": f'{{"from":"{after[rule]}"}}'}
+
+    play(stage, work)
+
+
+def test_attributes_are_stored_changed_and_erased(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        await profile(laurels, "ada", attributes='{"class":"mage"}', region="eu")
+        await profile(laurels, "ada", display_name="Ada")
+        (found,) = await laurels.profiles.profiles("default", ["ada", "nobody"])
+        assert (found.attributes, found.region, found.display_name) == ('{"class":"mage"}', "eu", "Ada")
+        exported = [each async for each in laurels.erasures.export("default", "ada") if each["kind"] == "profile"]
+        assert exported[0]["attributes"] == {"class": "mage"}
+        await profile(laurels, "ada", attributes=None)
+        assert (await laurels.profiles.profile("default", "ada")).attributes is None
+
+    play(stage, work)

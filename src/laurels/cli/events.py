@@ -182,6 +182,21 @@ def replay_dead_letters(
         raise typer.Exit(3)
 
 
+@dead_letters.command("discard")
+def discard_dead_letters(
+    pod_id: PodId,
+    letter_ids: Annotated[list[str], typer.Argument(help="Ids, as shown by `laurels dead-letters list`.")],
+    reason: Annotated[str, typer.Option(help="Why they need no replay.")],
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Discard dead letters that need no replay. They stay in Kafka, and lists leave them out."""
+    body = {"ids": letter_ids, "reason": reason}
+    answer = ask(reach(url, key, data_dir), "POST", _pod(pod_id, "dead-letters/discard"), body)
+    typer.echo(f"{answer['discarded']} discarded.")
+
+
 async def _collect(
     settings: Settings, pod_id: str, limit: int | None, code: str | None, *, replayed: bool
 ) -> list[dict[str, Any]]:

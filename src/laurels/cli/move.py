@@ -28,7 +28,7 @@ DEFINITION = (
 BOUNDS = ("minScore", "maxScore", "startTime", "endTime", "rewards", "keepEventsDays", "keepPeriodsDays")
 CLOSED = {"ENDED", "ARCHIVED"}
 SCHEMA = ("fieldMappings", "timestampFormat", "scoreType", "eventIdFrom", "versionFrom", "state")
-PROFILE = ("userId", "displayName", "avatarUrl", "region", "circles")
+PROFILE = ("userId", "displayName", "avatarUrl", "region", "circles", "attributes")
 
 
 class Move:
@@ -84,7 +84,8 @@ class Move:
         params: dict[str, Any] = {"podId": pod_id, "limit": PAGE}
         while True:
             page = await call(self._source, "GET", "/api/v1/users", params=params)
-            users = [{name: user[name] for name in PROFILE} for user in page["users"]]
+            # A server of an earlier release has no attributes.
+            users = [{name: user[name] for name in PROFILE if name in user} for user in page["users"]]
             if users:
                 await call(self._target, "POST", "/api/v1/users", params={"podId": pod_id}, json={"users": users})
             for user in page["users"]:

@@ -32,6 +32,8 @@ class PublicField(StrEnum):
     REWARDS = "rewards"
     # The rankings of circles, which list their members.
     CIRCLES = "circles"
+    # The attributes of users, in entries on request.
+    ATTRIBUTES = "attributes"
 
 
 class RankStyle(StrEnum):
@@ -131,6 +133,8 @@ class Board(Struct, frozen=True, kw_only=True):
     reshard: Reshard | None = None
     # Whether writes return ranks if the caller does not say; None: unless the board is split.
     rank_on_write: bool | None = None
+    # The id of the key that created it.
+    created_by: str | None = None
     # The periods that are not final (open or closed), oldest first.
     periods: tuple[Period, ...] = ()
 

@@ -39,20 +39,22 @@ def exact_score(score: float, field: str = "score") -> float:
     return double + 0.0
 
 
-def canonical_metadata(metadata: dict[str, Any] | None) -> str | None:
-    """Return metadata as canonical JSON; None for None.
+def canonical_metadata(
+    metadata: dict[str, Any] | None, field: str = "metadata", limit: int = METADATA_BYTES
+) -> str | None:
+    """Return metadata, or another object, as canonical JSON; None for None.
 
     Equal metadata have equal texts. Raises `Invalid` if the metadata is over the size or depth limit.
     """
     if metadata is None:
         return None
     encoded = b"" if is_deeper(metadata, METADATA_DEPTH) else msgspec.json.encode(metadata, order="sorted")
-    if not encoded or len(encoded) > METADATA_BYTES:
+    if not encoded or len(encoded) > limit:
         raise Invalid(
             "metadata_too_large",
-            f"metadata must be at most {METADATA_BYTES} bytes of JSON, nested at most {METADATA_DEPTH} levels deep.",
-            field="metadata",
-            rule=f"<= {METADATA_BYTES} bytes, <= {METADATA_DEPTH} deep",
+            f"{field} must be at most {limit} bytes of JSON, nested at most {METADATA_DEPTH} levels deep.",
+            field=field,
+            rule=f"<= {limit} bytes, <= {METADATA_DEPTH} deep",
         )
     return encoded.decode()
 

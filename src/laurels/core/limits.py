@@ -11,6 +11,7 @@ POD_ID_CHARS = 64
 NAME_CHARS = 200
 METADATA_BYTES = 4096
 METADATA_DEPTH = 16
+ATTRIBUTES_BYTES = 1024
 BATCH_ITEMS = 10_000
 RANKS_USERS = 1000
 PAGE_ENTRIES = 1000
@@ -92,8 +93,9 @@ _PERCENTILE = "(?:100(?:\\.0{1,4})?|[0-9]{1,2}(?:\\.[0-9]{1,4})?)"
 PERCENTILES = 20
 PERCENTILES_CHARS = 200
 PERCENTILES_PATTERN = f"^{_PERCENTILE}(?:,{_PERCENTILE}){{0,{PERCENTILES - 1}}}{END}"
-# Up to 50 boards, separated by commas.
-BOARDS = 50
-BOARDS_CHARS = BOARDS * (BOARD_UUID_CHARS + 1)
+# Up to 20 boards, separated by commas. A head with so many characters fits into a request, however they are encoded.
+BOARDS = 20
+BOARDS_CHARS = 2000
 _SLUG = "[A-Za-z0-9][A-Za-z0-9._-]*"
 BOARDS_PATTERN = f"^{_SLUG}(?:,{_SLUG}){{0,{BOARDS - 1}}}{END}"
+INCLUDE_PATTERN = f"^(?:metadata|attributes|metadata,attributes|attributes,metadata){END}"

@@ -55,6 +55,8 @@ class Profile(Struct, frozen=True):
     region: str | None = None
     region_at: int = 0
     circles: tuple[str, ...] = ()
+    # Canonical JSON object.
+    attributes: str | None = None
 
     def segments(self, kinds: Iterable[str]) -> tuple[str, ...]:
         """Return the segments of these kinds that the user is in, without the global one."""
@@ -74,6 +76,7 @@ class ProfileChange(Struct, frozen=True):
     circles: tuple[str, ...] | UnsetType = UNSET
     join: tuple[str, ...] = ()
     leave: tuple[str, ...] = ()
+    attributes: str | UnsetType | None = UNSET
 
     @property
     def moves(self) -> bool:
@@ -89,6 +92,8 @@ class ProfileChange(Struct, frozen=True):
             changed = replace(changed, display_name=self.display_name)
         if self.avatar_url is not UNSET:
             changed = replace(changed, avatar_url=self.avatar_url)
+        if self.attributes is not UNSET:
+            changed = replace(changed, attributes=self.attributes)
         if self.region is not UNSET:
             # Even if the region is the same, so that an older event that arrives later does not change it.
             changed = replace(changed, region=self.region, region_at=max(at, profile.region_at))

@@ -93,6 +93,10 @@ class Entry(Answer, gc=False):
     timestamp: Instant
     display_name: str | UnsetType = UNSET
     avatar_url: str | UnsetType = UNSET
+    metadata: Annotated[
+        dict[str, Any] | UnsetType | None, Meta(description="If requested: of the event at the time of the score.")
+    ] = UNSET
+    attributes: Annotated[dict[str, Any] | UnsetType | None, Meta(description="If requested: of the user.")] = UNSET
 
 
 class TopAnswer(Answer):
@@ -413,6 +417,7 @@ class BoardAnswer(Answer):
         Instant | None, Meta(description="Events before this time may be deleted, and new ones are refused.")
     ]
     created_at: Instant
+    created_by: Annotated[str | None, Meta(description="The id of the key. null without a key of the pod.")]
     total_users: Annotated[
         int | None, Meta(description="null: the index is loading or unavailable, or the board has not begun.")
     ]

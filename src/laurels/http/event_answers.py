@@ -71,6 +71,8 @@ class DeadLetterEntry(Answer):
     timestamp: Instant
     failed_at: Instant
     replayed_at: Instant | None
+    discarded_at: Instant | None
+    discard_reason: str | None
 
 
 class DeadLettersAnswer(Answer):
@@ -94,3 +96,7 @@ class ReplayResult(Answer):
 
 class ReplayedAnswer(Answer):
     results: list[ReplayResult]
+
+
+class DiscardedAnswer(Answer):
+    discarded: Annotated[int, Meta(description="How many were discarded now; the others were before, or were counted.")]

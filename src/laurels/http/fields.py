@@ -146,6 +146,12 @@ Metadata = Annotated[
 ]
 
 
+Attributes = Annotated[
+    dict[str, Any],
+    Meta(description=f"Any JSON object of at most {limits.ATTRIBUTES_BYTES} bytes, such as a class or a flag."),
+]
+
+
 class Body(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """Base of request bodies and query parameters. Unknown fields are errors."""
 

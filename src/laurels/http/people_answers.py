@@ -14,6 +14,7 @@ class ProfileAnswer(Answer):
     avatar_url: str | None
     region: str | None
     circles: list[str]
+    attributes: dict[str, Any] | None
 
 
 class HiddenOn(Answer):
@@ -61,3 +62,28 @@ class RemovedAnswer(Answer):
     user_id: str
     removed: bool
     act_id: Annotated[str, Meta(description="Restore this act to revert the removal.")]
+
+
+class PreviewedEvent(Answer):
+    event_id: str
+    user_id: str
+    score: float
+    timestamp: Instant
+
+
+class PreviewedScore(Answer):
+    user_id: str
+    score: Annotated[float | None, Meta(description="Now, in the current period of the first window.")]
+    score_after: Annotated[
+        float | UnsetType | None,
+        Meta(description="null: the user would have no score. Missing: the user has too many events to tell."),
+    ] = UNSET
+
+
+class VoidPreviewAnswer(Answer):
+    uuid: str = field(name="UUID")
+    events: Annotated[int, Meta(description="How many events would be voided.")]
+    users: Annotated[int, Meta(description="How many users they belong to.")]
+    complete: Annotated[bool, Meta(description="false: counting took too long, and there may be more.")]
+    sample: Annotated[list[PreviewedEvent], Meta(description="The first 100 of these events.")]
+    scores: Annotated[list[PreviewedScore], Meta(description="The first 20 of these users.")]

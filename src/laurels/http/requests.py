@@ -13,6 +13,7 @@ from laurels.core.schemas import SchemaState, ScoreType, TimestampFormat
 from laurels.core.scores import Rule
 from laurels.core.windows import Day
 from laurels.http.fields import (
+    Attributes,
     BoardUuid,
     Body,
     Capacity,
@@ -318,6 +319,7 @@ class ProfileBody(Body):
     avatar_url: WebhookUrl | UnsetType | None = UNSET
     region: Region | UnsetType | None = UNSET
     circles: Annotated[list[Circle], Meta(max_length=limits.CIRCLES)] | UnsetType | None = UNSET
+    attributes: Attributes | UnsetType | None = UNSET
 
 
 class ProfileItem(ProfileBody, kw_only=True):
@@ -404,6 +406,10 @@ class ReplayRequest(Body):
     ids: Annotated[list[DeadLetterId], Meta(min_length=1, max_length=limits.DEAD_LETTERS)]
 
 
+class DiscardRequest(ReplayRequest, kw_only=True):
+    reason: Reason
+
+
 class WebhookRequest(Body):
     url: WebhookUrl
 
@@ -425,6 +431,20 @@ class SelectionQuery(Body):
     ) = None
 
 
+class EntriesQuery(SelectionQuery):
+    include: (
+        Annotated[
+            str,
+            Meta(
+                pattern=limits.INCLUDE_PATTERN,
+                description="What entries have besides names: `metadata` (of the event at the time of the score), "
+                "`attributes` (of the user), or both, separated by a comma.",
+            ),
+        ]
+        | None
+    ) = None
+
+
 class Direction(StrEnum):
     """From the best user down, or from the worst one up."""
 
@@ -432,7 +452,7 @@ class Direction(StrEnum):
     REVERSE = "reverse"
 
 
-class PagedQuery(SelectionQuery):
+class PagedQuery(EntriesQuery):
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES)] = 10
     offset: Annotated[int, Meta(ge=0, le=limits.OFFSET)] = 0
     order: Annotated[Direction, Meta(description="`reverse`: from the worst user up. Ranks stay the same.")] = (
@@ -455,26 +475,28 @@ class RangeQuery(PagedQuery):
     max_score: Score | None = None
 
 
-class NeighboursQuery(SelectionQuery):
-    above: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 4
-    below: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 4
+Neighbours = Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)]
 
 
-class AroundQuery(NeighboursQuery):
+class AroundQuery(EntriesQuery):
+    above: Neighbours = 4
+    below: Neighbours = 4
     fill: Annotated[
         bool,
         Meta(description="Where the ranking begins or ends, take the missing entries from the other side."),
     ] = False
 
 
-class ScorePlaceQuery(SelectionQuery):
+class ScorePlaceQuery(EntriesQuery):
     # Required; see the handler.
     score: Score | None = None
-    above: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 0
-    below: Annotated[int, Meta(ge=0, le=limits.AROUND_ENTRIES)] = 0
+    above: Neighbours = 0
+    below: Neighbours = 0
 
 
-class LiveQuery(NeighboursQuery):
+class LiveQuery(SelectionQuery):
+    above: Neighbours = 4
+    below: Neighbours = 4
     limit: Annotated[int, Meta(ge=1, le=limits.PAGE_ENTRIES, description="The number of best users to show.")] = 10
     user_id: Annotated[UserId, Meta(description="Also show this user and their neighbours.")] | None = None
     after: (
@@ -493,7 +515,7 @@ class RegionsQuery(Body):
     window: str | None = None
 
 
-class SearchQuery(SelectionQuery):
+class SearchQuery(EntriesQuery):
     q: Annotated[UserId, Meta(description="A user id, or the beginning of a display name.")] | None = None
     limit: Annotated[int, Meta(ge=1, le=limits.FOUND_USERS)] = 10
 
@@ -523,7 +545,7 @@ class DeadLettersQuery(Body):
     limit: Annotated[int, Meta(ge=1, le=limits.DEAD_LETTERS)] = 100
     cursor: Annotated[str, Meta(max_length=2000, description="The `nextCursor` of the previous page.")] | None = None
     code: Annotated[str, Meta(max_length=100, description="Only dead letters with this error code.")] | None = None
-    replayed: Annotated[bool, Meta(description="Include dead letters that were counted by a replay.")] = False
+    replayed: Annotated[bool, Meta(description="Include those that were counted by a replay, or discarded.")] = False
 
 
 class EventsQuery(PageQuery):

@@ -58,9 +58,10 @@ from laurels.ports.position import AsOf, Position
 from laurels.ports.profiles import ActionStep, Erasure, ModerationAction, ProfileStore, StoredAction
 from laurels.ports.signing_keys import SigningKeys
 from laurels.ports.spool import Spool
-from laurels.ports.streams import Cursors, Replay, StreamStore
+from laurels.ports.streams import DISCARDED, Cursors, Replay, StreamStore
 
 __all__ = [
+    "DISCARDED",
     "ActionStep",
     "Applied",
     "AsOf",

@@ -9,13 +9,20 @@ from laurels.core.schemas import Schema, SchemaState
 from laurels.core.windows import Period
 from laurels.ports.ledger import StoredEvent
 
+# The outcome of a dead letter that somebody discarded.
+DISCARDED = "discarded"
+
 
 class Replay(Struct, frozen=True):
-    """A dead letter that was replayed successfully. `record_id` contains its partition, offset and time."""
+    """A dead letter that was replayed successfully, or discarded (with a reason).
+
+    `record_id` contains its partition, offset and time.
+    """
 
     record_id: str
     outcome: str
     replayed_at: int
+    reason: str | None = None
 
 
 class Cursors(Struct, frozen=True):
@@ -53,7 +60,7 @@ class StreamStore(Protocol):
         """Return the replays of those dead letters that were replayed."""
 
     async def note_replays(self, pod_id: str, replays: Sequence[Replay]) -> None:
-        """Store replays. Idempotent: the first replay of each dead letter stays."""
+        """Store replays. Idempotent: the first replay of each dead letter stays, but replaces that it was discarded."""
 
     # Publishing
 

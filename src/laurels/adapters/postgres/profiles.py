@@ -199,6 +199,7 @@ async def _change_profiles(connection: Connection, pod_id: str, changes: Sequenc
         [profile.region_at for profile in profiles],
         [format_circles(profile.circles) for profile in profiles],
         [name_key(profile.display_name) for profile in profiles],
+        [profile.attributes for profile in profiles],
     )
     resegmented = [
         profile.user_id

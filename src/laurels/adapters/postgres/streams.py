@@ -55,7 +55,12 @@ class PostgresStreamStore:
         return [Replay(*columns) for columns in found]
 
     async def note_replays(self, pod_id: str, replays: Sequence[Replay]) -> None:
-        columns = ([r.record_id for r in replays], [r.outcome for r in replays], [r.replayed_at for r in replays])
+        columns = (
+            [each.record_id for each in replays],
+            [each.outcome for each in replays],
+            [each.replayed_at for each in replays],
+            [each.reason for each in replays],
+        )
         await self._pool.write(lambda c: c.execute(SQL["note_replays"], pod_id, *columns), repeat=True, statements=1)
 
     async def begin_publishing(self) -> Cursors:

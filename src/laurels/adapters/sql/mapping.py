@@ -71,6 +71,7 @@ def insert_values(board: Board) -> tuple[Any, ...]:
         board.players_may_write,
         board.player_writes_per_minute,
         *_shard_values(board),
+        board.created_by,
     )
 
 
@@ -320,9 +321,9 @@ def format_circles(circles: Iterable[str]) -> str:
 
 
 def read_profile(columns: Iterable[Any]) -> Profile:
-    user_id, display_name, avatar_url, region, region_at, circles = columns
+    user_id, display_name, avatar_url, region, region_at, circles, attributes = columns
     named = tuple(circle.partition(":")[2] for circle in circles.split())
-    return Profile(user_id, display_name, avatar_url, region, region_at, named)
+    return Profile(user_id, display_name, avatar_url, region, region_at, named, attributes)
 
 
 def changed_profile(change: ProfileChange, profile: Profile, at: int) -> Profile:

@@ -187,6 +187,7 @@ def _change_profiles(
                 after.region_at,
                 format_circles(after.circles),
                 name_key(after.display_name),
+                after.attributes,
             ),
         )
         if (before.region, before.circles) != (after.region, after.circles):

@@ -187,6 +187,10 @@ def user_events(
     return read_events(connection.execute(SQL["user_events"], (board_id, user_id, last, limit)))
 
 
+def events_at(connection: sqlite3.Connection, board_id: int, moments: Sequence[tuple[str, int]]) -> list[StoredEvent]:
+    return read_events(connection.execute(SQL["events_at"], (json.dumps(moments), board_id)))
+
+
 def board_events(
     connection: sqlite3.Connection, board_id: int, after_seq: int, limit: int, voided: bool
 ) -> list[StoredEvent]:

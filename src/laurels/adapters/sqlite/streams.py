@@ -60,7 +60,7 @@ class SqliteStreamStore:
         return [Replay(*columns) for columns in found]
 
     async def note_replays(self, pod_id: str, replays: Sequence[Replay]) -> None:
-        rows = [(pod_id, each.record_id, each.outcome, each.replayed_at) for each in replays]
+        rows = [(pod_id, each.record_id, each.outcome, each.replayed_at, each.reason) for each in replays]
         await self._threads.write(lambda c: c.executemany(SQL["note_replay"], rows))
 
     async def begin_publishing(self) -> Cursors:

@@ -70,6 +70,7 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
         rewards=read_rewards(body.rewards, windows),
         keep_events_days=body.keep_events_days,
         keep_periods_days=body.keep_periods_days,
+        created_by=call.caller.key_id,
     )
     created = await call.laurels.boards.create(board, call.idempotency_key)
     call.note_change(None, _definition(call, created))
@@ -220,6 +221,7 @@ def _show_board(caller: Caller, board: Board, total_users: int | None, now: int)
         keep_periods_days=board.keep_periods_days,
         pruned_before=show_moment(board.pruned_before),
         created_at=to_datetime(board.created_at),
+        created_by=board.created_by if caller.belongs_to(board) else None,
         total_users=total_users,
     )
 

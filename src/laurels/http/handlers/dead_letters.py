@@ -15,13 +15,14 @@ from laurels.http.event_answers import (
     DeadLetterAnswer,
     DeadLetterEntry,
     DeadLettersAnswer,
+    DiscardedAnswer,
     ReplayedAnswer,
     ReplayResult,
 )
-from laurels.http.fields import DeadLetterId
+from laurels.http.fields import DeadLetterId, PodId
 from laurels.http.problems import problem_of
-from laurels.http.requests import DeadLettersQuery, NoQuery, ReplayRequest
-from laurels.ports import KafkaRecord
+from laurels.http.requests import DeadLettersQuery, DiscardRequest, NoQuery, ReplayRequest
+from laurels.ports import DISCARDED, KafkaRecord
 from laurels.service.ingest.dead_letters import DeadLetter
 from laurels.service.write.submissions import Accepted
 
@@ -29,8 +30,8 @@ from laurels.service.write.submissions import Accepted
 async def get_dead_letters(call: Call[DeadLettersQuery, None]) -> DeadLettersAnswer:
     """List the dead letters of a pod, newest first.
 
-    Dead letters that were counted by a replay are included only if `replayed` is true. A page may have fewer entries
-    than `limit`, or none, and still have a `nextCursor`.
+    Dead letters that were counted by a replay, or discarded, are included only if `replayed` is true. A page may have
+    fewer entries than `limit`, or none, and still have a `nextCursor`.
     """
     query = call.query
     found, ends = await call.laurels.dead_letters.page(await _pod_of(call), _decode_ends(query.cursor), query.limit)
@@ -75,6 +76,17 @@ async def post_replay(call: Call[NoQuery, ReplayRequest]) -> ReplayedAnswer:
     return ReplayedAnswer(results=results)
 
 
+async def post_discard(call: Call[NoQuery, DiscardRequest]) -> DiscardedAnswer:
+    """Discard dead letters that need no replay, with a reason.
+
+    They stay in Kafka and can still be replayed, but lists leave them out, unless `replayed` is true.
+    """
+    ids = list(dict.fromkeys(call.body.ids))
+    count = await call.laurels.dead_letters.discard(await _pod_of(call), ids, call.body.reason)
+    call.note_change(None, {"discarded": count, "reason": call.body.reason})
+    return DiscardedAnswer(discarded=count)
+
+
 def _result(dead: DeadLetter, answer: Accepted | LaurelsError) -> ReplayResult:
     if isinstance(answer, LaurelsError):
         return ReplayResult(id=dead.letter_id, status="refused", problem=problem_of(answer))
@@ -82,11 +94,17 @@ def _result(dead: DeadLetter, answer: Accepted | LaurelsError) -> ReplayResult:
 
 
 async def _pod_of(call: Call[Any, Any]) -> str:
+    """Return the pod of the path. For an administrator, it may be unknown: its records became dead letters, too."""
+    if call.caller.is_admin:
+        return str(decode_value(call.path("podId"), PodId, "podId"))
     return await call.laurels.access.pod_of(call.caller, call.path("podId"))
 
 
 def _entry(dead: DeadLetter) -> DeadLetterEntry:
     record: KafkaRecord = dead.record
+    replay = dead.replay
+    is_discarded = replay is not None and replay.outcome == DISCARDED
+    at = None if replay is None else to_datetime(replay.replayed_at)
     return DeadLetterEntry(
         id=dead.letter_id,
         code=dead.code,
@@ -98,7 +116,9 @@ def _entry(dead: DeadLetter) -> DeadLetterEntry:
         offset=record.offset,
         timestamp=to_datetime(record.at),
         failed_at=to_datetime(dead.failed_at),
-        replayed_at=None if dead.replay is None else to_datetime(dead.replay.replayed_at),
+        replayed_at=None if is_discarded else at,
+        discarded_at=at if is_discarded else None,
+        discard_reason=None if replay is None else replay.reason,
     )
 
 

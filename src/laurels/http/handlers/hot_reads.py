@@ -94,10 +94,10 @@ def hot_around(call: Call[AroundQuery, None]) -> HotPlan | None:
 def _plan_read(
     call: Call[Any, Any], plan: Callable[[Ranking, ShownRanking], AnswerNow], *, is_light: bool = True
 ) -> HotPlan | None:
-    """Return a plan for reads of a current period without a viewer; None for others, which may need the ledger."""
+    """Return a plan for reads of a current period without a viewer; None for others, which need the ledger."""
     query: SelectionQuery = call.query
     reads = call.laurels.reads
-    if query.period is not None or query.viewer is not None:
+    if query.period is not None or query.viewer is not None or getattr(query, "include", None) is not None:
         return None
     target = reads.current_target(call.board, query.window, query.segment)
     span = reads.current_span(call.board, query.window)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from laurels.core.board import Board
 from laurels.core.instants import to_datetime
@@ -11,7 +12,7 @@ from laurels.errors import Invalid, NotFound
 from laurels.http.board_parts import show_moment
 from laurels.http.call import Answered, Call
 from laurels.http.decode import decode_cursor, encode_cursor
-from laurels.http.people_answers import ActAnswer, ActsAnswer
+from laurels.http.people_answers import ActAnswer, ActsAnswer, PreviewedEvent, PreviewedScore, VoidPreviewAnswer
 from laurels.http.requests import (
     BoardReasonQuery,
     HideRequest,
@@ -69,14 +70,42 @@ async def post_void(call: Call[NoQuery, VoidRequest]) -> Answered[ActAnswer]:
 
     Status 202: the act has begun and is still running; read the act to see its progress.
     """
-    body = call.body
+    body, chosen = call.body, _chosen(call.body)
+    act = await call.laurels.moderation.void(call.caller, call.board, chosen, body.reason, call.idempotency_key)
+    return _begun(call, act)
+
+
+async def post_void_preview(call: Call[NoQuery, VoidRequest]) -> VoidPreviewAnswer:
+    """Return what a void would do, without doing it.
+
+    Takes the body of `void`. Counts the events and their users for at most five seconds, and shows how the scores of
+    the first users would change.
+    """
+    preview = await call.laurels.moderation.preview_void(call.board, _chosen(call.body))
+    return VoidPreviewAnswer(
+        uuid=call.board.uuid,
+        events=preview.events,
+        users=preview.users,
+        complete=preview.is_complete,
+        sample=[
+            PreviewedEvent(
+                event_id=event.event_id, user_id=event.user_id, score=event.score, timestamp=to_datetime(event.at)
+            )
+            for event in preview.sample
+        ],
+        scores=[
+            PreviewedScore(user_id=each.user_id, score=each.score, score_after=each.after if each.is_known else UNSET)
+            for each in preview.scores
+        ],
+    )
+
+
+def _chosen(body: VoidRequest) -> EventFilter:
     if bool(body.event_ids) == bool(body.match):
         raise Invalid("nothing_chosen", "Send either eventIds or match.", field="eventIds", rule="eventIds or match")
     if body.event_ids and body.user_id is not None:
         raise Invalid("nothing_chosen", "Send userId only with match.", field="userId", rule="only with match")
-    chosen = EventFilter(list(body.event_ids), dict(body.match), body.user_id)
-    act = await call.laurels.moderation.void(call.caller, call.board, chosen, body.reason, call.idempotency_key)
-    return _begun(call, act)
+    return EventFilter(list(body.event_ids), dict(body.match), body.user_id)
 
 
 async def post_restore(call: Call[PodQuery, ReasonRequest]) -> Answered[ActAnswer]:

@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from laurels.core.checks import canonical_metadata
+from laurels.core.limits import ATTRIBUTES_BYTES
 from laurels.core.people import Hidden, Profile, ProfileChange
 from laurels.errors import Invalid
 from laurels.http.call import Call, Streamed
@@ -31,6 +33,7 @@ async def put_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
         avatar_url=body.avatar_url or None,
         region=body.region or None,
         circles=tuple(body.circles or ()),
+        attributes=_attributes(body.attributes or None),
     )
     return await _change(call, whole)
 
@@ -125,7 +128,12 @@ def _change_of(user_id: str, body: ProfileBody | ProfileItem) -> ProfileChange:
         avatar_url=body.avatar_url,
         region=body.region,
         circles=body.circles if body.circles is UNSET else tuple(body.circles or ()),
+        attributes=_attributes(body.attributes),
     )
+
+
+def _attributes(sent: dict[str, Any] | UnsetType | None) -> str | UnsetType | None:
+    return sent if sent is UNSET else canonical_metadata(sent, "attributes", ATTRIBUTES_BYTES)
 
 
 def _visible(name: str | UnsetType | None) -> str | UnsetType | None:
@@ -159,4 +167,5 @@ def _answer(profile: Profile) -> ProfileAnswer:
         avatar_url=profile.avatar_url,
         region=profile.region,
         circles=list(profile.circles),
+        attributes=None if profile.attributes is None else msgspec.json.decode(profile.attributes),
     )

@@ -12,7 +12,7 @@ from laurels.core.checks import exact_score
 from laurels.core.distribution import DECILES, PER_PERCENT
 from laurels.core.instants import to_datetime
 from laurels.core.order import Order
-from laurels.errors import Invalid, NotFound
+from laurels.errors import Forbidden, Invalid, NotFound
 from laurels.http.answers import (
     AroundAnswer,
     BoardEvent,
@@ -42,6 +42,7 @@ from laurels.http.requests import (
     AroundQuery,
     Direction,
     DistributionQuery,
+    EntriesQuery,
     EventsQuery,
     HistoryQuery,
     RangeQuery,
@@ -76,6 +77,7 @@ async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
             field="ranking",
             rule="ordinal or competition",
         )
+    _included(call)
     revision: Hashable | None
     target, revision = await call.laurels.reads.revision(board, selection)
     key = page_key(target[1], query)
@@ -100,7 +102,7 @@ async def get_top(call: Call[TopQuery, None]) -> Encoded[TopAnswer]:
 
 def page_key(ranking: Ranking, query: TopQuery) -> str:
     """Return the key of a page in the cache. It is a str, because a str caches its hash."""
-    page = f"{query.offset} {query.limit} {query.percent} {query.order}"
+    page = f"{query.offset} {query.limit} {query.percent} {query.order} {query.include}"
     return f"{ranking.period_id} {ranking.segment} {ranking.capacity} {query.ranking} {page}"
 
 
@@ -201,7 +203,7 @@ async def get_range(call: Call[RangeQuery, None]) -> RangeAnswer:
     )
 
 
-async def post_ranks(call: Call[SelectionQuery, RanksRequest]) -> RanksAnswer:
+async def post_ranks(call: Call[EntriesQuery, RanksRequest]) -> RanksAnswer:
     """Return the ranks of a set of users, such as friends.
 
     `rank` is the rank in the whole ranking, and `position` the rank among the requested users. Both are numbered in the
@@ -372,8 +374,34 @@ async def get_user_scores(call: Call[UserScoresQuery, None]) -> UserScoresAnswer
 
 async def _entries(call: Call[Any, Any], entries: Sequence[RankEntry]) -> list[Entry]:
     """Return entries with names, which come from the cache or from one query for all missing ones."""
-    names = await call.laurels.profiles.names(call.board.pod_id, [entry.user_id for entry in entries])
-    return show_entries(entries, names)
+    user_ids = [entry.user_id for entry in entries]
+    shown = show_entries(entries, await call.laurels.profiles.names(call.board.pod_id, user_ids))
+    included = _included(call)
+    if "metadata" in included:
+        found = await call.laurels.reads.metadata(call.board, entries)
+        for each in shown:
+            each.metadata = _metadata(found.get(each.user_id))
+    if "attributes" in included:
+        profiles = {each.user_id: each for each in await call.laurels.profiles.profiles(call.board.pod_id, user_ids)}
+        for each in shown:
+            each.attributes = _metadata(profile.attributes if (profile := profiles.get(each.user_id)) else None)
+    return shown
+
+
+def _included(call: Call[Any, Any]) -> Sequence[str]:
+    """Return what entries have besides names; raise Forbidden if the caller may not see it."""
+    included: str | None = getattr(call.query, "include", None)
+    if included is None:
+        return ()
+    caller, board = call.caller, call.board
+    for kind in included.split(","):
+        if kind not in board.public_fields and (caller.is_from_outside or not caller.belongs_to(board)):
+            raise Forbidden(
+                "role_forbidden",
+                f"This needs a server key of the board's pod, unless the publicFields of the board have {kind!r}.",
+                field="include",
+            )
+    return included.split(",")
 
 
 def _metadata(text: str | None) -> dict[str, Any] | None:

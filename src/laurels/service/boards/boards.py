@@ -30,7 +30,7 @@ _STATUSES = list(Status)
 # A board created with an Idempotency-Key and no UUID gets a UUID derived from the key.
 _NAMESPACE = uuid.UUID("9e0c8a5e-6f1d-5b0a-8a55-4c61757265ff")
 # Fields that the service sets; all other fields are the board's definition.
-_GIVEN = ("id", "created_at", "revision", "periods", "archived_at", "pruned_before", "shards", "reshard")
+_GIVEN = ("id", "created_at", "revision", "periods", "archived_at", "pruned_before", "shards", "reshard", "created_by")
 ATTEMPTS = 20
 # How many boards a pod may have with the archived ones, as a multiple of its quota.
 ARCHIVED_TIMES = 10

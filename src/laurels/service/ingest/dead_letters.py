@@ -7,16 +7,20 @@ hold the error and the original topic, partition and offset.
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+import structlog
 from msgspec import Struct
 
 from laurels.core.instants import to_datetime, to_us
 from laurels.errors import Conflict, LaurelsError, NotFound
+from laurels.logs import LogLimit
 from laurels.metrics import DEAD_LETTERS
-from laurels.ports import Broker, Clock, Headers, KafkaRecord, Ledger, OutgoingRecord, Replay
+from laurels.ports import DISCARDED, Broker, Clock, Headers, KafkaRecord, Ledger, OutgoingRecord, Replay
 from laurels.service.ingest.intake import Intake, Outcome
 from laurels.service.ingest.schemas import RESERVED
 from laurels.service.ingest.topics import Topics
 from laurels.service.write.submissions import Accepted
+
+log = structlog.get_logger()
 
 PREFIX = RESERVED
 REASON_CHARS = 1000
@@ -53,6 +57,7 @@ class DeadLetters:
         self._intake = intake
         self._ledger = ledger
         self._clock = clock
+        self._logged = LogLimit()
 
     async def send_to_dead_letters(self, outcomes: Sequence[Outcome]) -> tuple[list[Outcome], str]:
         """Store dead letters, and return those that failed, to be retried, with a reason."""
@@ -69,6 +74,7 @@ class DeadLetters:
                 if answer is None:
                     assert outcome.error is not None, "only failed records become dead letters"
                     DEAD_LETTERS.labels(outcome.pod_id, outcome.error.code).inc()
+                    self._log(outcome, outcome.error)
             reason = next((answer.reason for answer in answers if answer is not None), reason)
             failed = [outcome for outcome, answer in paired if answer is not None and not answer.too_large]
             if failed:
@@ -119,6 +125,33 @@ class DeadLetters:
         if counted:
             await self._ledger.streams.note_replays(pod_id, counted)
         return list(zip(found, answers, strict=True))
+
+    async def discard(self, pod_id: str, letter_ids: Sequence[str], reason: str) -> int:
+        """Note that dead letters are not worth a replay, and return how many. They can still be replayed.
+
+        Those that were counted stay counted.
+        """
+        found = await self._find(pod_id, letter_ids)
+        open_ = [dead for dead in found if dead.replay is None]
+        now = self._clock.now_us()
+        if open_:
+            discarded = [Replay(dead.name, DISCARDED, now, reason) for dead in open_]
+            await self._ledger.streams.note_replays(pod_id, discarded)
+        return len(open_)
+
+    def _log(self, outcome: Outcome, error: LaurelsError) -> None:
+        """Log a dead letter; of many of a pod with one code, the first and then at most one line every ten seconds."""
+        count = self._logged.count(f"{outcome.pod_id} {error.code}")
+        if count is not None:
+            record = outcome.record
+            log.warning(
+                "dead_letter",
+                pod=outcome.pod_id,
+                code=error.code,
+                reason=error.message[:REASON_CHARS],
+                record=f"{record.topic}/{record.partition}/{record.offset}",
+                count=count,
+            )
 
     @property
     def _broker(self) -> Broker:

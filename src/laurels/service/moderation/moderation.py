@@ -6,7 +6,8 @@ another server continues the action.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from laurels.core.board import Board, Status
 from laurels.core.ids import new_event_id
 from laurels.core.instants import SECOND_US
 from laurels.core.people import Hidden
+from laurels.core.scores import Standing, fold
+from laurels.core.windows import Period
 from laurels.errors import Busy, Conflict, LaurelsError, NotFound
 from laurels.ports import Clock, Ledger, ModerationAction, StoredAction, StoredEvent
 from laurels.service.boards.boards import Boards
@@ -35,6 +38,10 @@ REMOVE = "remove"
 # Events per step. Small, because other writes of the same users wait for the step.
 STEP_EVENTS = 200
 LOOK_AT = 20_000
+# A preview of a void names this many events and users, and reads this many events of each of these users.
+PREVIEWED_EVENTS = 100
+PREVIEWED_USERS = 20
+PREVIEWED_HISTORY = 10_000
 # How long a caller waits for an action to finish.
 WAIT_S = 5.0
 # An action that is unfinished after this time and not running here has lost its server.
@@ -49,6 +56,25 @@ class EventFilter(Struct, omit_defaults=True, rename="camel"):
     user_id: str | None = None
     # Of a restore: the action that it undoes.
     act: int | None = None
+
+
+class ScorePreview(Struct, frozen=True):
+    """A user's score now and after a void. `is_known` False: too many events to tell the score after it."""
+
+    user_id: str
+    score: float | None
+    after: float | None
+    is_known: bool
+
+
+class VoidPreview(Struct, frozen=True):
+    """What a void would do. `is_complete` False: there may be more events."""
+
+    events: int
+    users: int
+    is_complete: bool
+    sample: list[StoredEvent]
+    scores: list[ScorePreview]
 
 
 class Moderation:
@@ -104,6 +130,44 @@ class Moderation:
         act = self._act(VOID, caller, reason, token, msgspec.json.encode(chosen).decode())
         begun = await self._ledger.profiles.begin_action(board.pod_id, board.id, chosen.user_id, act)
         return await self._begin(_same_action(begun, act))
+
+    async def preview_void(self, board: Board, chosen: EventFilter) -> VoidPreview:
+        """Return which events a void would void, and how the scores of the first users would change.
+
+        Changes nothing. Stops looking after `WAIT_S` seconds.
+        """
+        self._updater.require_ready()
+        now = self._clock.now_us()
+        ends = time.monotonic() + WAIT_S
+        events: dict[str, list[int]] = {}
+        sample: list[StoredEvent] = []
+        complete = True
+        async for step in self._chosen_events(board, now, chosen):
+            for event in step:
+                events.setdefault(event.user_id, []).append(event.seq)
+            sample += step[: PREVIEWED_EVENTS - len(sample)]
+            if time.monotonic() > ends:
+                complete = False
+                break
+        period = board.current_period(board.windows[0].name, now)
+        changes = []
+        if complete and period is not None:
+            for user_id, seqs in list(events.items())[:PREVIEWED_USERS]:
+                changes.append(await self._preview_score(board, period, user_id, set(seqs)))
+        return VoidPreview(sum(map(len, events.values())), len(events), complete, sample, changes)
+
+    async def _preview_score(self, board: Board, period: Period, user_id: str, without: Container[int]) -> ScorePreview:
+        """Return a user's score in a period now, and as it would be without some events."""
+        rows = await self._ledger.rows_of_users(period.id, [user_id])
+        now = next((row.standing.score for row in rows if row.standing is not None), None)
+        events = await self._ledger.user_events(board.id, user_id, before_seq=None, limit=PREVIEWED_HISTORY)
+        if len(events) == PREVIEWED_HISTORY or board.pruned_before is not None:
+            return ScorePreview(user_id, now, None, is_known=False)
+        left: Standing | None = None
+        for event in events:
+            if not event.voided and event.seq not in without and period.contains(event.at):
+                left = fold(board.rule, board.order, left, event.score, event.at)
+        return ScorePreview(user_id, now, None if left is None else left.score, is_known=True)
 
     async def restore(self, caller: Caller, pod_id: str, act_id: int, reason: str | None) -> StoredAction:
         """Undo an action: restore its voided events, or show the user that it hid.
@@ -207,7 +271,7 @@ class Moderation:
         board = self._boards.by_id(act.board_id)
         chosen = msgspec.json.decode(act.detail or "{}", type=EventFilter)
         if act.kind == VOID:
-            async for events in self._chosen_events(board, act, chosen):
+            async for events in self._chosen_events(board, act.at, chosen):
                 as_of = self._ledger.as_of
                 touched = await people.void(board, act, [event.seq for event in events])
                 await self._updater.apply(touched.rows, as_of, at_once=True)
@@ -219,10 +283,8 @@ class Moderation:
             await self._updater.apply(touched.rows, as_of, at_once=True)
         return await people.finish_action(act, self._clock.now_us(), undoes=undone.id)
 
-    async def _chosen_events(
-        self, board: Board, act: StoredAction, chosen: EventFilter
-    ) -> AsyncIterator[Sequence[StoredEvent]]:
-        """Yield the chosen events that are not void, one step at a time."""
+    async def _chosen_events(self, board: Board, at: int, chosen: EventFilter) -> AsyncIterator[Sequence[StoredEvent]]:
+        """Yield the chosen events that are not void and were received up to an instant, one step at a time."""
         if not chosen.event_ids and not chosen.match:
             return
         if chosen.event_ids:
@@ -233,7 +295,7 @@ class Moderation:
         texts = _texts(chosen.match)
         after: int | None = 0
         while after is not None:
-            found, after = await self._ledger.profiles.events_like(board.id, texts, after, act.at + 1, LOOK_AT)
+            found, after = await self._ledger.profiles.events_like(board.id, texts, after, at + 1, LOOK_AT)
             for step in _steps([event for event in found if not event.voided and _fits(event, chosen)]):
                 yield step
             await asyncio.sleep(0)

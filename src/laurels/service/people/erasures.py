@@ -127,6 +127,7 @@ class Erasures:
                 "avatarUrl": profile.avatar_url,
                 "region": profile.region,
                 "circles": profile.circles,
+                "attributes": None if profile.attributes is None else msgspec.json.decode(profile.attributes),
             }
         boards = {board.id: board for board in self._boards.all() if board.pod_id == pod_id}
         for board_id, hidden in (await people.hides(pod_id, user_id)).items():

@@ -156,6 +156,10 @@ class Profiles:
         """Return the text itself as a user id, and at most `RANKS_USERS` users whose name starts with it."""
         return [text, *await self._ledger.profiles.users_named(pod_id, text, RANKS_USERS)]
 
+    async def profiles(self, pod_id: str, user_ids: Sequence[str]) -> list[Profile]:
+        """Return the profiles of those users who have one."""
+        return await self._ledger.profiles.profiles(pod_id, user_ids) if user_ids else []
+
     async def profile(self, pod_id: str, user_id: str) -> Profile:
         found = await self._ledger.profiles.profiles(pod_id, [user_id])
         if not found:

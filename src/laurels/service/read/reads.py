@@ -15,6 +15,7 @@ from laurels.core.distribution import DECILES
 from laurels.core.limits import SLUG_PATTERN
 from laurels.core.order import encode_key
 from laurels.core.people import GLOBAL, Hidden, SegmentKind, hidden_on
+from laurels.core.scores import Rule
 from laurels.core.windows import Period
 from laurels.errors import Invalid, NotFound, Stale, Unavailable
 from laurels.ports import Clock, Distribution, Found, InstantRanks, Ledger, Page, RankEntry, Ranks, Row, StoredEvent
@@ -229,6 +230,22 @@ class Reads:
             lambda ranks, ranking: ranks.distribution(ranking, buckets, percentiles),
             ("distribution", buckets, percentiles),
         )
+
+    async def metadata(self, board: Board, entries: Sequence[RankEntry]) -> dict[str, str]:
+        """Return the metadata of the scores that count, by user: of the event at the time of each score.
+
+        For sums, that is the last event that changed the score. Of several events at that time, the one with the
+        smallest id. Users without metadata, and those whose event was removed after the retention time, are omitted.
+        """
+        scores = {entry.user_id: entry.score for entry in entries}
+        moments = [(entry.user_id, entry.achieved_at) for entry in entries]
+        events = await self._ledger.events_at(board.id, moments) if moments else []
+        chosen: dict[str, StoredEvent] = {}
+        for event in sorted(events, key=lambda event: event.event_id):
+            counts = event.score != 0 if board.rule is Rule.INCREMENT else event.score == scores[event.user_id]
+            if counts or (board.rule is Rule.INCREMENT and scores[event.user_id] == 0):
+                chosen.setdefault(event.user_id, event)
+        return {user_id: event.metadata for user_id, event in chosen.items() if event.metadata is not None}
 
     async def is_hidden(self, board: Board, user_id: str, viewer: str | None) -> bool:
         """Return True if `viewer` may not see a user of a board."""

@@ -3,13 +3,14 @@
 -- name: profiles_locked
 INSERT INTO profiles AS p (pod_id, user_id) SELECT $1, u FROM unnest($2::text[]) AS u ORDER BY u COLLATE "C"
 ON CONFLICT (pod_id, user_id) DO UPDATE SET region_at = p.region_at
-RETURNING user_id, display_name, avatar_url, region, region_at, circles;
+RETURNING user_id, display_name, avatar_url, region, region_at, circles, attributes;
 
 -- name: put_profiles
 UPDATE profiles AS p SET display_name = n.display_name, avatar_url = n.avatar_url, region = n.region,
-                         region_at = n.region_at, circles = n.circles, name_key = n.name_key
-FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[])
-    AS n (user_id, display_name, avatar_url, region, region_at, circles, name_key)
+                         region_at = n.region_at, circles = n.circles, name_key = n.name_key,
+                         attributes = n.attributes
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[])
+    AS n (user_id, display_name, avatar_url, region, region_at, circles, name_key, attributes)
 WHERE p.pod_id = $1 AND p.user_id = n.user_id;
 
 -- name: resegment_users

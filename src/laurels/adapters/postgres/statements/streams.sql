@@ -1,10 +1,12 @@
 -- Statements that only the PostgreSQL ledger runs.
 
 -- name: note_replays
-INSERT INTO replays (pod_id, record_id, outcome, replayed_at)
-SELECT $1, r.record_id, r.outcome, r.replayed_at
-FROM unnest($2::text[], $3::text[], $4::bigint[]) AS r (record_id, outcome, replayed_at) ORDER BY r.record_id COLLATE "C"
-ON CONFLICT (pod_id, record_id) DO NOTHING;
+INSERT INTO replays (pod_id, record_id, outcome, replayed_at, reason)
+SELECT $1, r.record_id, r.outcome, r.replayed_at, r.reason
+FROM unnest($2::text[], $3::text[], $4::bigint[], $5::text[]) AS r (record_id, outcome, replayed_at, reason)
+ORDER BY r.record_id COLLATE "C"
+ON CONFLICT (pod_id, record_id) DO UPDATE SET outcome = excluded.outcome, replayed_at = excluded.replayed_at, reason = NULL
+WHERE replays.outcome = 'discarded' AND excluded.outcome <> 'discarded';
 
 -- name: published_up_to
 SELECT value FROM facts WHERE name = $1;

@@ -1,11 +1,11 @@
 -- Statements that both ledgers run, in PostgreSQL's syntax. adapters/sql/files.py converts them for SQLite.
 
 -- name: profiles
-SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
+SELECT user_id, display_name, avatar_url, region, region_at, circles, attributes FROM profiles
 WHERE pod_id = $1 AND user_id = ANY ($2::text[]);
 
 -- name: profiles_page
-SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
+SELECT user_id, display_name, avatar_url, region, region_at, circles, attributes FROM profiles
 WHERE pod_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3;
 
 -- name: users_named

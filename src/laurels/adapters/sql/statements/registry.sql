@@ -73,9 +73,9 @@ DELETE FROM token_revocations WHERE at < $1;
 INSERT INTO boards (uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public,
                     windows, segments, start_at, end_at, archived_at, created_at, revision, metadata,
                     grace_s, flush_ms, rewards, keep_events_days, keep_periods_days, pruned_before, public_fields,
-                    players_may_write, player_writes_per_minute, shards, reshard, rank_on_write)
+                    players_may_write, player_writes_per_minute, shards, reshard, rank_on_write, created_by)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
-        $24, $25, $26, $27, $28, $29, $30)
+        $24, $25, $26, $27, $28, $29, $30, $31)
 ON CONFLICT (uuid) DO NOTHING RETURNING id;
 
 -- name: update_board
@@ -90,7 +90,7 @@ WHERE id = $23 AND revision = $24;
 SELECT id, uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public, windows, segments,
        start_at, end_at, archived_at, created_at, revision, metadata, grace_s, flush_ms, rewards, keep_events_days,
        keep_periods_days, pruned_before, public_fields, players_may_write, player_writes_per_minute, shards, reshard,
-       rank_on_write
+       rank_on_write, created_by
 FROM boards WHERE $1::bigint[] IS NULL OR id = ANY ($1::bigint[]) ORDER BY id;
 
 -- name: insert_period

@@ -54,7 +54,7 @@ SELECT period_id, user_id, score, achieved_at, total, has_nonzero FROM bases
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id BETWEEN $2 AND $3;
 
 -- name: profiles_between
-SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles
+SELECT user_id, display_name, avatar_url, region, region_at, circles, attributes FROM profiles
 WHERE pod_id = $1 AND user_id BETWEEN $2 AND $3;
 
 -- name: hides_between

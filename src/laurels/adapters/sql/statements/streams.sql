@@ -18,7 +18,7 @@ RETURNING pod_id, version, state, terms, created_at, updated_at;
 DELETE FROM schemas WHERE pod_id = $1 AND version = $2 AND state IN ('draft', 'retired');
 
 -- name: replays
-SELECT record_id, outcome, replayed_at FROM replays WHERE pod_id = $1 AND record_id = ANY ($2::text[]);
+SELECT record_id, outcome, replayed_at, reason FROM replays WHERE pod_id = $1 AND record_id = ANY ($2::text[]);
 
 -- name: unpublished_periods
 SELECT board_id, id, window_name, name, start_at, end_at, state, terms, total_users, frozen_at, replaces FROM periods

@@ -4,11 +4,13 @@
 INSERT INTO profiles (pod_id, user_id) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
 -- name: put_profile
-INSERT INTO profiles (pod_id, user_id, display_name, avatar_url, region, region_at, circles, name_key)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO profiles (pod_id, user_id, display_name, avatar_url, region, region_at, circles, name_key,
+                      attributes)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (pod_id, user_id) DO UPDATE SET
     display_name = excluded.display_name, avatar_url = excluded.avatar_url, region = excluded.region,
-    region_at = excluded.region_at, circles = excluded.circles, name_key = excluded.name_key;
+    region_at = excluded.region_at, circles = excluded.circles, name_key = excluded.name_key,
+    attributes = excluded.attributes;
 
 -- name: open_rows
 SELECT b.id, s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden, s.segments

@@ -46,6 +46,11 @@ WHERE version >= ? ORDER BY version LIMIT ?;
 -- name: count_changed
 SELECT count(*) FROM (SELECT 1 FROM scores WHERE version >= ? LIMIT ?);
 
+-- name: events_at
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL, metadata, stamped
+FROM json_each(?) AS m CROSS JOIN events ON user_id = json_extract(m.value, '$[0]') AND at = json_extract(m.value, '$[1]')
+WHERE board_id = ? AND voided_by IS NULL;
+
 -- name: sum_scores
 SELECT count(*), sum(score / :unit) FROM (
     SELECT score FROM scores WHERE period_id = :period AND score IS NOT NULL AND hidden = 0
@@ -85,7 +90,7 @@ SELECT EXISTS (SELECT 1 FROM erased), EXISTS (SELECT 1 FROM hides);
 SELECT at FROM erased WHERE pod_id = ? AND digest = ?;
 
 -- name: find_profile
-SELECT user_id, display_name, avatar_url, region, region_at, circles FROM profiles WHERE pod_id = ? AND user_id = ?;
+SELECT user_id, display_name, avatar_url, region, region_at, circles, attributes FROM profiles WHERE pod_id = ? AND user_id = ?;
 
 -- name: put_region
 INSERT INTO profiles (pod_id, user_id, region, region_at) VALUES (?, ?, ?, ?)

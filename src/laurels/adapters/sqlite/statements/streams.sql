@@ -1,7 +1,9 @@
 -- Statements that only the SQLite ledger runs.
 
 -- name: note_replay
-INSERT INTO replays (pod_id, record_id, outcome, replayed_at) VALUES (?, ?, ?, ?) ON CONFLICT (pod_id, record_id) DO NOTHING;
+INSERT INTO replays (pod_id, record_id, outcome, replayed_at, reason) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (pod_id, record_id) DO UPDATE SET outcome = excluded.outcome, replayed_at = excluded.replayed_at, reason = NULL
+WHERE replays.outcome = 'discarded' AND excluded.outcome <> 'discarded';
 
 -- name: last_event
 SELECT value FROM counters WHERE name = 'event';
