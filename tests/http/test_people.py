@@ -364,6 +364,10 @@ def test_users_of_a_board_are_found_by_name(
 
     regions = httpx.get(f"{api.base_url}{API}/leaderboards/{board}/regions").json()
     assert (regions["window"], regions["regions"]) == ("all", [{"segment": "region:kr", "totalUsers": 2}])
+    # Circles list their members, so that strangers may not see them.
+    circles = f"{API}/leaderboards/{board}/regions?kind=circle"
+    problem(httpx.get(f"{api.base_url}{circles}"), 401, "key_required")
+    assert api.get(circles).json()["regions"] == []
     # The third user has no score, so is not found.
     assert found(q=f"SOONI {board}") == [(f"s2-{board}", 1), (f"s1-{board}", 2)]
     problem(httpx.get(f"{api.base_url}{search}", params={"q": "x", "viewer": "x"}), 401, "key_required")

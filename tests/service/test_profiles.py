@@ -9,7 +9,7 @@ import pytest
 
 from laurels.core.board import RankStyle
 from laurels.core.instants import SECOND_US
-from laurels.core.people import ProfileChange
+from laurels.core.people import ProfileChange, SegmentKind
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME
 from laurels.errors import Invalid, NotFound
@@ -56,7 +56,7 @@ def test_each_region_and_circle_is_ranked_in_every_window(stage: Stage) -> None:
 
 
 def test_regions_of_a_board_are_listed_with_their_user_counts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "REGIONS_S", 0.0)
+    monkeypatch.setattr(reads, "SEGMENTS_S", 0.0)
 
     async def work(laurels: Laurels) -> None:
         await create(laurels)
@@ -64,14 +64,23 @@ def test_regions_of_a_board_are_listed_with_their_user_counts(stage: Stage, monk
             await profile(laurels, user, region=region, circles=("red",))
         await submit(laurels, ("ada", 5), ("bob", 7), ("cyd", 9), ("dan", 1))
         for window in (None, "all"):
-            _, regions = await laurels.reads.regions(held(laurels), window)
-            assert regions == [("region:us", 2), ("region:eu", 1)]
+            assert await listed(laurels, SegmentKind.REGION, window=window) == [("region:us", 2), ("region:eu", 1)]
         await profile(laurels, "bob", region="eu")
         await profile(laurels, "cyd", region="kr")
-        _, regions = await laurels.reads.regions(held(laurels), "all")
-        assert regions == [("region:eu", 2), ("region:kr", 1)]
+        assert await listed(laurels, SegmentKind.REGION, window="all") == [("region:eu", 2), ("region:kr", 1)]
+        assert await listed(laurels, SegmentKind.CIRCLE) == [("circle:red", 3)]
+        name = await freeze_the_day(laurels, stage)
+        assert held(laurels).period_named(name) is None
+        # Of a past period, too.
+        assert await listed(laurels, SegmentKind.REGION, period=name) == [("region:eu", 2), ("region:kr", 1)]
+        assert await listed(laurels, SegmentKind.CIRCLE, period=name) == [("circle:red", 3)]
+        assert await listed(laurels, SegmentKind.REGION) == []
 
     play(stage, work)
+
+
+async def listed(laurels: Laurels, kind: SegmentKind, **selection: Any) -> list[tuple[str, int]]:
+    return (await laurels.reads.segments(held(laurels), Selection(**selection), kind))[1]
 
 
 def test_board_without_segments_has_only_the_global_ranking(stage: Stage) -> None:

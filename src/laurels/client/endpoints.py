@@ -169,8 +169,15 @@ def ranks(board: str, user_ids: Sequence[str], **selection: Unpack[Selection]) -
     return _ask("POST", _board(board) + "/ranks", RanksAnswer, query, {"userIds": list(user_ids)})
 
 
-def regions(board: str, *, window: str | None = None) -> Request[RegionsAnswer]:
-    return _ask("GET", _board(board) + "/regions", RegionsAnswer, _given(window=window))
+def regions(
+    board: str,
+    *,
+    window: str | None = None,
+    period: str | None = None,
+    kind: Literal["region", "circle"] | None = None,
+) -> Request[RegionsAnswer]:
+    """List the regions, or the circles, that have ranked users, largest first."""
+    return _ask("GET", _board(board) + "/regions", RegionsAnswer, _given(window=window, period=period, kind=kind))
 
 
 def search(board: str, text: str, limit: int = 10, **selection: Unpack[Selection]) -> Request[SearchAnswer]:

@@ -184,7 +184,7 @@ class RanksAnswer(Answer):
 
 
 class Region(Answer):
-    segment: Annotated[str, Meta(description="The value for `segment` in reads: `region:ID`.")]
+    segment: Annotated[str, Meta(description="The value for `segment` in reads: `region:ID` or `circle:ID`.")]
     total_users: int
 
 

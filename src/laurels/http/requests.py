@@ -513,6 +513,10 @@ class LiveQuery(SelectionQuery):
 
 class RegionsQuery(Body):
     window: str | None = None
+    period: Annotated[str, Meta(description="The name of a period, `current` or `previous`.")] | None = None
+    kind: Annotated[
+        Literal["region", "circle"], Meta(description="`circle`: list circles. Needs what reading them needs.")
+    ] = "region"
 
 
 class SearchQuery(EntriesQuery):

@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from laurels.core.board import Board, Ranking, RankStyle
-from laurels.core.people import GLOBAL
+from laurels.core.people import GLOBAL, SegmentKind
 from laurels.core.windows import Period
 from laurels.ports.index import Ranks
 from laurels.ports.ledger import Row
@@ -245,6 +245,12 @@ class PeriodStore(Protocol):
         """Return the periods of a board whose final ranks can be removed.
 
         These are periods that were frozen before an instant and are swept, and pruned ones that have final ranks left.
+        """
+
+    async def final_segments(self, period_id: int, kind: SegmentKind, limit: int) -> list[tuple[str, int]]:
+        """Return up to `limit` segments of a kind in the final ranks of a period, by name, with the number of users.
+
+        O(segments · log n).
         """
 
     async def prune_finals(self, period_id: int, limit: int) -> int:

@@ -19,8 +19,10 @@ from laurels.adapters.sql.mapping import (
     not_refreezable,
     read_period,
     read_successor,
+    segment_range,
 )
 from laurels.core.board import Board, Ranking
+from laurels.core.people import SegmentKind
 from laurels.core.scores import Standing, fold
 from laurels.core.windows import Period
 from laurels.ports import Final, Grant, Message, ModerationAction, Result, Row, StoredAction
@@ -267,6 +269,11 @@ class PostgresPeriodStore:
     async def prunable_periods(self, board_id: int, frozen_before: int) -> list[Period]:
         found = await self._pool.read(lambda c: c.fetch(SQL["prunable_periods"], board_id, frozen_before))
         return [read_period(columns) for columns in found]
+
+    async def final_segments(self, period_id: int, kind: SegmentKind, limit: int) -> list[tuple[str, int]]:
+        asked = (period_id, *segment_range(kind), limit)
+        found = await self._pool.scan(lambda c: c.fetch(SQL["final_segments"], *asked))
+        return [(segment, users) for segment, users in found]
 
     async def prune_finals(self, period_id: int, limit: int) -> int:
         async def prune(connection: Connection) -> int:

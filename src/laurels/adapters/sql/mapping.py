@@ -315,6 +315,11 @@ def format_segments(segments: Sequence[str]) -> str | None:
     return " ".join(segments) or None
 
 
+def segment_range(kind: SegmentKind) -> tuple[str, str]:
+    """Return the range of segments of a kind: the first text is included, the second is not."""
+    return f"{kind}:", f"{kind};"
+
+
 def format_circles(circles: Iterable[str]) -> str:
     """Return circles in the format of a row's segments."""
     return " ".join(segments_of([SegmentKind.CIRCLE], None, circles))

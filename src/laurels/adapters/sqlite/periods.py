@@ -16,12 +16,14 @@ from laurels.adapters.sql.mapping import (
     not_refreezable,
     read_period,
     read_successor,
+    segment_range,
 )
 from laurels.adapters.sqlite import scores
 from laurels.adapters.sqlite.scores import LAST_SEQ, action_by_key, need_no_refreeze, ordered_rows_statement, read_rows
 from laurels.adapters.sqlite.sql import SQL
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board, Ranking
+from laurels.core.people import SegmentKind
 from laurels.core.scores import Standing, fold
 from laurels.core.windows import Period
 from laurels.ports import Final, Grant, Message, ModerationAction, Result, Row, StoredAction
@@ -267,6 +269,10 @@ class SqlitePeriodStore:
         asked = (board_id, frozen_before)
         found = await self._threads.read(lambda c: c.execute(SQL["prunable_periods"], asked).fetchall())
         return [read_period(columns) for columns in found]
+
+    async def final_segments(self, period_id: int, kind: SegmentKind, limit: int) -> list[tuple[str, int]]:
+        asked = (period_id, *segment_range(kind), limit)
+        return await self._threads.read(lambda c: c.execute(SQL["final_segments"], asked).fetchall())
 
     async def prune_finals(self, period_id: int, limit: int) -> int:
         def prune(connection: sqlite3.Connection) -> int:

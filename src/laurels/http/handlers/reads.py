@@ -12,6 +12,7 @@ from laurels.core.checks import exact_score
 from laurels.core.distribution import DECILES, PER_PERCENT
 from laurels.core.instants import to_datetime
 from laurels.core.order import Order
+from laurels.core.people import SegmentKind
 from laurels.errors import Forbidden, Invalid, NotFound
 from laurels.http.answers import (
     AroundAnswer,
@@ -35,7 +36,7 @@ from laurels.http.answers import (
     UserScoreEntry,
     UserScoresAnswer,
 )
-from laurels.http.call import Call, Encoded, ShownRanking
+from laurels.http.call import Call, Encoded, ShownRanking, need_circle
 from laurels.http.decode import decode_cursor, encode_cursor
 from laurels.http.entries import read_selection, show_entries
 from laurels.http.requests import (
@@ -56,7 +57,7 @@ from laurels.http.requests import (
 )
 from laurels.ports import Found, RankEntry, ScoreRange
 from laurels.service.boards.boards import unknown_board
-from laurels.service.read.reads import UserRank
+from laurels.service.read.reads import Selection, UserRank
 
 # Pages of `top` are cached without their last field, the only one that differs in each response.
 RETRIEVED_AT = b',"retrievedAt":'
@@ -224,16 +225,20 @@ async def post_ranks(call: Call[EntriesQuery, RanksRequest]) -> RanksAnswer:
 
 
 async def get_regions(call: Call[RegionsQuery, None]) -> RegionsAnswer:
-    """List the regions of a board that have ranked users, largest first.
+    """List the regions or the circles of a board that have ranked users, largest first.
 
-    Covers the current period and at most 300 regions. The result may be up to ten seconds old.
+    At most 300, the first ones by name. The result may be up to ten seconds old.
     """
-    period, regions = await call.laurels.reads.regions(call.board, call.query.window)
+    query = call.query
+    selection, kind = Selection(query.window, query.period), SegmentKind(query.kind)
+    if kind is SegmentKind.CIRCLE:
+        need_circle(call.caller, call.board)
+    period, segments = await call.laurels.reads.segments(call.board, selection, kind)
     return RegionsAnswer(
         uuid=call.board.uuid,
         window=period.window,
         period=period.name,
-        regions=[Region(segment=segment, total_users=count) for segment, count in regions],
+        regions=[Region(segment=segment, total_users=count) for segment, count in segments],
     )
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import asdict, replace
 from laurels.core.board import DEFAULT_BOARD, DEFAULT_POD, Board, Reshard, Status
 from laurels.core.instants import SECOND_US
 from laurels.core.order import Ties
+from laurels.core.people import GLOBAL, SegmentKind
 from laurels.core.periods import first_spans, joining_spans, missing_spans, with_terms_kept
 from laurels.core.quotas import Quotas
 from laurels.core.scores import Rule
@@ -495,6 +496,7 @@ class Boards:
             rule=Rule.INCREMENT,
             ties=Ties.SHARED,
             windows=(Window(MONTHLY), ALL_TIME),
+            segments=(GLOBAL, SegmentKind.REGION),
             public=True,
             created_at=now,
         )

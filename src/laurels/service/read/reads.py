@@ -27,10 +27,10 @@ from laurels.service.seasons.seasons import Seasons
 T = TypeVar("T")
 
 ATTEMPTS = 3
-# The maximum number of regions per board, for how long they are cached, and for how many periods.
-REGIONS = 300
-REGIONS_S = 10.0
-KEPT_REGIONS = 1000
+# The maximum number of regions or circles that are listed, for how long they are cached, and for how many periods.
+SEGMENTS = 300
+SEGMENTS_S = 10.0
+KEPT_SEGMENTS = 1000
 _SEGMENT_ID = re.compile(SLUG_PATTERN)
 
 # The period and the ranking that a read uses.
@@ -92,8 +92,8 @@ class Reads:
         self._clock = clock
         # Keyed by board id, window and segment: the board, the span in which the target is current, and the target.
         self._targets: dict[tuple[int, str | None, str | None], tuple[Board, float, float, Target]] = {}
-        # Keyed by period id: when the regions were read, and each region with its number of users.
-        self._regions: dict[int, tuple[float, list[tuple[str, int]]]] = {}
+        # Keyed by period id and kind: when the segments were read, and each with its number of users.
+        self._segments: dict[tuple[int, SegmentKind], tuple[float, list[tuple[str, int]]]] = {}
 
     async def counts(self, boards: Sequence[Board]) -> ReadResult[list[int | None]]:
         """Return the number of ranked users on each board, now or at its end; None if it is unknown.
@@ -201,21 +201,34 @@ class Reads:
         missing = [user for user, entry in zip(asked, shown.value, strict=True) if entry is None]
         return ReadResult((number_friends(ordered, style), missing), shown.degraded, shown.period)
 
-    async def regions(self, board: Board, window: str | None) -> tuple[Period, list[tuple[str, int]]]:
-        """Return the regions that have ranked users with their number, largest first, cached for REGIONS_S seconds."""
-        period, ranking = await self.target(board, Selection(window))
-        held = self._regions.get(period.id)
-        if held is None or time.monotonic() - held[0] > REGIONS_S:
-            if len(self._regions) >= KEPT_REGIONS:
-                self._regions.clear()
-            found = [] if period.is_final else await self._source.segments(board, ranking)
-            prefix = f"{SegmentKind.REGION}:"
-            named = sorted(segment for segment in found if segment.startswith(prefix))[:REGIONS]
-            rankings = [board.ranking(period.id, segment) for segment in named]
-            counts = await asyncio.gather(*(self._count(board, each) for each in rankings))
-            sized = sorted(zip(named, counts, strict=True), key=lambda each: (-each[1], each[0]))
-            held = self._regions[period.id] = (time.monotonic(), sized)
+    async def segments(
+        self, board: Board, selection: Selection, kind: SegmentKind
+    ) -> tuple[Period, list[tuple[str, int]]]:
+        """Return the regions or circles that have ranked users with their number, largest first.
+
+        At most SEGMENTS, by name, and cached for SEGMENTS_S seconds.
+        """
+        period, ranking = await self.target(board, selection)
+        held = self._segments.get((period.id, kind))
+        if held is None or time.monotonic() - held[0] > SEGMENTS_S:
+            if len(self._segments) >= KEPT_SEGMENTS:
+                self._segments.clear()
+            found = await self._read_segments(board, period, ranking, kind)
+            held = self._segments[period.id, kind] = (
+                time.monotonic(),
+                sorted(found, key=lambda each: (-each[1], each[0])),
+            )
         return period, held[1]
+
+    async def _read_segments(
+        self, board: Board, period: Period, ranking: Ranking, kind: SegmentKind
+    ) -> list[tuple[str, int]]:
+        if period.is_final:
+            return await self._ledger.periods.final_segments(period.id, kind, SEGMENTS)
+        found = await self._source.segments(board, ranking)
+        named = sorted(segment for segment in found if segment.startswith(f"{kind}:"))[:SEGMENTS]
+        counts = await asyncio.gather(*(self._count(board, board.ranking(period.id, each)) for each in named))
+        return list(zip(named, counts, strict=True))
 
     async def _count(self, board: Board, ranking: Ranking) -> int:
         shown = await self._source.read(board, ranking, lambda ranks: ranks.count(ranking), "count")

@@ -104,6 +104,17 @@ FROM periods WHERE id = $1 AND state IN ('frozen', 'superseded');
 -- name: state_of
 SELECT state FROM periods WHERE id = $1 FOR SHARE;
 
+-- name: final_segments
+-- Jumps from one segment to the next, because there may be millions of rows.
+WITH RECURSIVE named (segment) AS (
+    SELECT min(segment) FROM finals WHERE period_id = $1 AND segment >= $2 AND segment < $3
+    UNION ALL
+    SELECT (SELECT min(f.segment) FROM finals f WHERE f.period_id = $1 AND f.segment > n.segment AND f.segment < $3)
+    FROM named n WHERE n.segment IS NOT NULL
+)
+SELECT n.segment, (SELECT max(f.place) FROM finals f WHERE f.period_id = $1 AND f.segment = n.segment) AS users
+FROM named n WHERE n.segment IS NOT NULL LIMIT $4;
+
 -- name: final_page
 SELECT place, user_id, score, achieved_at, competition, dense FROM finals
 WHERE period_id = $1 AND segment = $2 AND place > $3 ORDER BY place LIMIT $4;
