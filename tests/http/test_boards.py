@@ -105,6 +105,23 @@ def test_changed_capacity_changes_the_number_of_ranked_users(api: httpx.Client, 
     assert api.patch(board, json={"capacity": 2}).json()["totalUsers"] == 2
 
 
+def test_capacity_of_a_window_is_shown_and_changed(api: httpx.Client, new_board: NewBoard) -> None:
+    windows = ["all", {"window": "weekly", "capacity": 2}]
+    board = f"/api/v1/leaderboards/{new_board(capacity=3, windows=windows)}"
+    assert api.get(board).json()["windows"] == windows
+    scores = [{"userId": f"u{number}", "score": number} for number in range(5)]
+    api.post(board + "/scores", json={"scores": scores})
+    for sent, size in ((2, 2), (4, 4), (None, 3)):
+        changed = api.patch(board, json={"windows": ["all", {"window": "weekly", "capacity": sent}]}).json()
+        assert changed["windows"] == ["all", "weekly" if sent is None else {"window": "weekly", "capacity": sent}]
+        assert api.get(f"{board}/top?window=weekly").json()["totalUsers"] == size
+        assert changed["totalUsers"] == 3
+    other = {"windows": ["all", {"window": "weekly", "startDay": "friday"}]}
+    problem(api.patch(board, json=other), 422, "immutable_field", "windows")
+    wrong = {"windows": ["all", {"window": "weekly", "capacity": 0}]}
+    problem(api.patch(board, json=wrong), 422, "out_of_range", "windows[1].capacity")
+
+
 def test_user_outside_capacity_keeps_the_full_score(api: httpx.Client, new_board: NewBoard) -> None:
     board = f"/api/v1/leaderboards/{new_board(capacity=1, rule='increment')}"
     api.post(board + "/scores", json={"scores": [{"userId": f"u{n}", "score": 10 + n} for n in range(60)]})

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from laurels.core.board import RankStyle
 from laurels.core.instants import SECOND_US
@@ -389,5 +390,32 @@ def test_removed_user_stays_in_final_ranks(stage: Stage) -> None:
         names = [period.name for period in await laurels.seasons.page(held(laurels), "daily", None, 100)]
         assert await top(laurels, period=names[-1]) == [(1, "bob", 2), (2, "ada", 1)]
         assert await differences(laurels) == []
+
+    play(stage, work)
+
+
+def test_window_has_its_own_capacity_also_in_final_ranks(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        windows = (replace(DAILY, capacity=2), Window("weekly"), replace(ALL_TIME, capacity=4))
+        await create(laurels, capacity=3, windows=windows, rule=Rule.BEST)
+        users = [(f"u{number}", number) for number in range(6)]
+        for user, score in users:
+            answer = await laurels.submissions.submit(held(laurels), Submission(user, score))
+        assert {each.period.window: each.rank for each in answer.counted} == {"daily": 1, "weekly": 1, "all": 1}
+        low = await laurels.submissions.submit(held(laurels), Submission("u2", 2.5))
+        assert {each.period.window: each.rank for each in low.counted} == {"daily": None, "weekly": None, "all": 4}
+        sizes = {"daily": 2, "weekly": 3, "all": 4}
+        for window, size in sizes.items():
+            assert len(await top(laurels, window=window)) == size
+        assert await differences(laurels) == []
+        day = next(period.name for period in held(laurels).periods if period.window == "daily")
+        await pass_days(laurels, stage, 2)
+        assert [user for _, user, _ in await top(laurels, period=day)] == ["u5", "u4"]
+        # Only the capacity of a window can be changed, and what has ended keeps it.
+        changed = (replace(DAILY, capacity=1), Window("weekly", capacity=5), ALL_TIME)
+        await laurels.boards.change(held(laurels), {"windows": changed})
+        assert len(await top(laurels, period=day)) == 2
+        assert len(await top(laurels, window="weekly")) == 5
+        assert len(await top(laurels, window="all")) == 3
 
     play(stage, work)

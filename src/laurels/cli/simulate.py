@@ -251,7 +251,7 @@ class Game:
         board = self._definition
         points = self._earned[user_id]
         before = self._before.get(user_id)
-        is_capped = board.capacity is not None
+        is_capped = any(each is not None for each in (board.capacity, getattr(board.windows[0], "capacity", None)))
         if is_capped and (found is None or before is None):
             # Outside the capacity, now or before the run, so the score is unknown.
             return False

@@ -211,7 +211,22 @@ class Board(Struct, frozen=True, kw_only=True):
         return len(self.segments) > 1
 
     def ranking(self, period_id: int, segment: str = GLOBAL) -> Ranking:
-        return Ranking(period_id, segment, self.order, self.ties, self.capacity, None, self.shards)
+        return Ranking(period_id, segment, self.order, self.ties, self._capacity_in(period_id), None, self.shards)
+
+    def capacity_of(self, window: str) -> int | None:
+        """Return how many users a window ranks; None for all."""
+        own = next((each.capacity for each in self.windows if each.name == window), None)
+        return self.capacity if own is None else own
+
+    def _capacity_in(self, period_id: int) -> int | None:
+        for window in self.windows:
+            if window.capacity is not None:
+                break
+        else:
+            return self.capacity
+        period = next((period for period in self.periods if period.id == period_id), None)
+        # Final ranks were cut when they were written.
+        return self.capacity if period is None else self.capacity_of(period.window)
 
     def rankings(self, period_id: int) -> tuple[Ranking, ...]:
         """Return the global ranking that reads use and, while the number of shards changes, the other one."""

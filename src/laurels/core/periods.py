@@ -97,7 +97,7 @@ def terms_of(board: Board, period: Period) -> str:
     archived = board.archived_at
     cut_short = archived is not None and (period.end or archived + 1) > archived and board.ended_at == archived
     rewards = () if cut_short else tuple(each for each in board.rewards if each.is_for(period.window))
-    return msgspec.json.encode(Terms(board.capacity, rewards)).decode()
+    return msgspec.json.encode(Terms(board.capacity_of(period.window), rewards)).decode()
 
 
 def with_terms_kept(board: Board, now: int) -> Board:

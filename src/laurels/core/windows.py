@@ -71,13 +71,15 @@ def plain_cron(text: str) -> str:
 class Window(Struct, frozen=True, omit_defaults=True):
     """A recurring span of a board.
 
-    `cron` has five fields. It is set for windows other than `all`, `daily`, `weekly` and `monthly`.
+    `cron` has five fields. It is set for windows other than `all`, `daily`, `weekly` and `monthly`. `capacity` None:
+    that of the board.
     """
 
     name: str
     time_zone: str = "UTC"
     start_day: Day = Day.MONDAY
     cron: str | None = None
+    capacity: int | None = None
 
     @property
     def line(self) -> str | None:

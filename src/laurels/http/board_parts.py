@@ -28,7 +28,7 @@ def read_windows(sent: Sequence[str | WindowBody]) -> tuple[Window, ...]:
     windows: list[Window] = []
     for number, each in enumerate(sent):
         body = WindowBody(window=each) if isinstance(each, str) else each
-        window = Window(body.window, body.time_zone, body.start_day, body.cron)
+        window = Window(body.window, body.time_zone, body.start_day, body.cron, body.capacity)
         wrong = _fault(window, {other.name for other in windows})
         if wrong is not None:
             raise Invalid("invalid_window", _sentence(wrong), field=f"windows[{number}]", rule=wrong)
@@ -55,7 +55,13 @@ def show_windows(windows: Sequence[Window]) -> list[str | WindowBody]:
     return [
         window.name
         if window == Window(window.name)
-        else WindowBody(window=window.name, time_zone=window.time_zone, start_day=window.start_day, cron=window.cron)
+        else WindowBody(
+            window=window.name,
+            time_zone=window.time_zone,
+            start_day=window.start_day,
+            cron=window.cron,
+            capacity=window.capacity,
+        )
         for window in windows
     ]
 

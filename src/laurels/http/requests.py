@@ -205,6 +205,7 @@ class WindowBody(Body, omit_defaults=True):
     time_zone: TimeZone = "UTC"
     start_day: Annotated[Day, Meta(description="The day on which `weekly` resets.")] = Day.MONDAY
     cron: Cron | None = None
+    capacity: Annotated[Capacity | None, Meta(description="Rank only the best N users. null: as the board.")] = None
 
 
 class RewardRanks(Body):

@@ -229,15 +229,16 @@ def _show_board(caller: Caller, board: Board, total_users: int | None, now: int)
 def _added(board: Board, sent: list[str | WindowBody] | UnsetType) -> tuple[Window, ...] | UnsetType:
     """Return the windows after a change, which must start with the existing ones, or UNSET if none were sent.
 
-    Raises `Invalid` if an existing window differs, because it has already counted scores.
+    Raises `Invalid` if an existing window differs in more than its capacity, because it has already counted scores.
     """
     if sent is UNSET:
         return UNSET
     windows = read_windows(sent)
-    if windows[: len(board.windows)] != board.windows:
+    known = [replace(window, capacity=None) for window in board.windows]
+    if [replace(window, capacity=None) for window in windows[: len(known)]] != known:
         raise Invalid(
             "immutable_field",
-            "The existing windows of a board can't be changed. Send them first, followed by new ones.",
+            "Of the existing windows, only the capacity can be changed. Send them first, followed by new ones.",
             field="windows",
             rule=f"starts with {', '.join(board.window_names)}",
         )

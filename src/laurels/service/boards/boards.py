@@ -287,6 +287,7 @@ class Boards:
         fields = {name: value for name, value in fields.items() if name != "shards"}
 
         def change(fresh: Board, moment: int = now, to: Status | None = status) -> Board:
+            _need_windows_kept(fresh, fields.get("windows", fresh.windows))
             changed = replace(with_terms_kept(fresh, now), **fields)
             if shards is not None:
                 changed = self._with_shards(changed, shards, now)
@@ -301,12 +302,13 @@ class Boards:
         async with self._changing:
             stored = board
             self._check_parts(board, shards, fields.get("windows"))
-            if "windows" in fields:
-                self._check_quotas(board, fields["windows"][len(board.windows) :], is_new=False)
+            new_windows = fields.get("windows", board.windows)[len(board.windows) :]
+            if new_windows:
+                self._check_quotas(board, new_windows, is_new=False)
                 stored = await self._add_windows(board, lambda fresh: change(fresh, now, None))
             if status in {Status.ENDED, Status.ARCHIVED} and before in {Status.SCHEDULED, Status.ACTIVE}:
                 stored = await self._end(board, change, fields)
-            elif "windows" not in fields or status is not None:
+            elif not new_windows or status is not None:
                 stored = await self.update(board, lambda fresh: _with_end_checked(fresh, change(fresh)))
             await self.load_new(board, stored)
         self._updater.reshard(stored)
@@ -426,10 +428,6 @@ class Boards:
 
         def add(fresh: Board) -> BoardUpdate:
             changed = change(fresh)
-            if changed.windows[: len(fresh.windows)] != fresh.windows:
-                raise Conflict(
-                    "changed_meanwhile", "Another request added windows at the same time. Read the board and try again."
-                )
             new, opened = changed.windows[len(fresh.windows) :], changed.opened_at(start)
             # A board that has not started has no events that the new windows must leave out.
             spans = joining_spans(new, start) if opened == start else first_spans(new, opened)
@@ -525,6 +523,14 @@ def _check_bounds(board: Board, before: Board | None = None) -> None:
             "maxScore must not be below minScore.",
             field="maxScore",
             rule="maxScore >= minScore",
+        )
+
+
+def _need_windows_kept(board: Board, windows: Sequence[Window]) -> None:
+    """Raise Conflict if a change that was made for earlier windows of a board would drop later ones."""
+    if tuple(window.name for window in windows[: len(board.windows)]) != board.window_names:
+        raise Conflict(
+            "changed_meanwhile", "Another request added windows at the same time. Read the board and try again."
         )
 
 

@@ -196,7 +196,7 @@ async def _check_segment(
     ranking = board.ranking(period.id, segment)
     ranked = [user async for chunk in index.ranked_users(ranking) for user in chunk]
     # In a thread, because it takes seconds for millions of users.
-    wanted = await asyncio.to_thread(_ordered, board, keys)
+    wanted = await asyncio.to_thread(_ordered, board, keys, ranking.capacity)
     if ranked == wanted or await index.revision(ranking) != revision:
         return []
     # Rows that were committed while the ledger was read must reach the index within this time.
@@ -222,8 +222,8 @@ async def _check_segment(
     return differences
 
 
-def _ordered(board: Board, keys: list[bytes]) -> list[str]:
-    return [decode_key(board.order, board.ties, key)[2] for key in sorted(keys)[: board.capacity]]
+def _ordered(board: Board, keys: list[bytes], capacity: int | None) -> list[str]:
+    return [decode_key(board.order, board.ties, key)[2] for key in sorted(keys)[:capacity]]
 
 
 def _show(standing: Standing | None) -> str:
