@@ -181,7 +181,7 @@ CODES: dict[str, str] = {
     "period_pruned": "the period's final ranks were removed, because the board's retention time is over",
     "bounds_reversed": "endTime is not after startTime, or maxScore is below minScore",
     "duplicate_user": "a user is listed twice",
-    "nothing_chosen": "the request does not select events by exactly one of eventIds and match",
+    "nothing_chosen": "the request does not select events, or users, in exactly one way",
     "immutable_field": "the field can't change after the board is created",
     # Events from Kafka
     "invalid_schema": "a schema's paths are invalid, for example because one path lies within another",

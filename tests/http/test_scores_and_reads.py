@@ -3,6 +3,7 @@
 import json
 import unicodedata
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -269,3 +270,37 @@ def test_scores_of_a_user_on_some_boards(api: httpx.Client, new_board: NewBoard)
     assert len(api.get(path, params={"podId": "default"}).json()["scores"]) == 3
     problem(api.get(path, params={"podId": "default", "boards": "nowhere"}), 404, "board_not_found", "boards")
     problem(api.get(path, params={"podId": "default", "boards": "a,,b"}), 422, "wrong_format", "boards")
+
+
+def test_many_users_are_removed_by_id_or_by_score(api: httpx.Client, new_board: NewBoard) -> None:
+    board = f"/api/v1/leaderboards/{new_board(rule='best', capacity=5, windows=['daily', 'all'])}"
+    api.post(f"{board}/scores", json={"scores": [{"userId": f"u{n:02}", "score": n} for n in range(30)]})
+    path, reason = f"{board}/removals", {"reason": "bots"}
+    answer = api.post(path, json={"userIds": ["u29", "nobody", "u28", "u29"]} | reason).json()
+    assert (answer["removed"], answer["missing"], answer["more"]) == (2, ["nobody"], False)
+    assert api.get(f"{board}/top").json()["users"][0]["userId"] == "u27"
+    # Also those outside the capacity.
+    answer = api.post(path, json={"minScore": 3, "maxScore": 25, "window": "all"} | reason).json()
+    assert (answer["removed"], answer["missing"], answer["more"]) == (23, [], False)
+    left = api.get(f"{board}/range?window=daily").json()
+    assert [entry["userId"] for entry in left["users"]] == ["u27", "u26", "u02", "u01", "u00"]
+    acts = api.get("/api/v1/acts", params={"podId": "default", "UUID": board.rpartition("/")[2], "limit": 100}).json()[
+        "acts"
+    ]
+    assert [(act["kind"], act["reason"]) for act in acts] == [("remove", "bots")] * 25
+    restored = api.post(f"/api/v1/acts/{acts[0]['actId']}/restore", params={"podId": "default"}, json={})
+    assert restored.status_code == 200, restored.text
+    assert api.get(f"{board}/range?minScore=3&maxScore=25").json()["count"] == 1
+    unclear: list[dict[str, Any]] = [{}, {"userIds": []}, {"userIds": ["ada"], "minScore": 1}]
+    for wrong in unclear:
+        problem(api.post(path, json=wrong), 422, "nothing_chosen", "userIds")
+    problem(api.post(path, json={"minScore": 2, "maxScore": 1}), 422, "bounds_reversed", "maxScore")
+    problem(api.post(path, json={"minScore": 2, "window": "weekly"}), 422, "window_not_available", "window")
+
+
+def test_removals_by_score_tell_when_there_are_more(api: httpx.Client, new_board: NewBoard) -> None:
+    board = f"/api/v1/leaderboards/{new_board()}"
+    api.post(f"{board}/scores", json={"scores": [{"userId": f"u{n}", "score": n} for n in range(1010)]})
+    counts = [api.post(f"{board}/removals", json={"maxScore": 1004}, timeout=60).json() for _ in range(2)]
+    assert [(each["removed"], each["more"]) for each in counts] == [(1000, True), (5, False)]
+    assert api.get(f"{board}/range").json()["count"] == 5

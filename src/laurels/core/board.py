@@ -213,6 +213,10 @@ class Board(Struct, frozen=True, kw_only=True):
     def ranking(self, period_id: int, segment: str = GLOBAL) -> Ranking:
         return Ranking(period_id, segment, self.order, self.ties, self._capacity_in(period_id), None, self.shards)
 
+    def uncapped(self) -> "Board":
+        """Return the board without capacities, so that reads find all users."""
+        return replace(self, capacity=None, windows=tuple(replace(each, capacity=None) for each in self.windows))
+
     def capacity_of(self, window: str) -> int | None:
         """Return how many users a window ranks; None for all."""
         own = next((each.capacity for each in self.windows if each.name == window), None)

@@ -9,11 +9,13 @@ from laurels.core.board import Board
 from laurels.core.checks import exact_score, is_deeper
 from laurels.core.instants import LAST_US, to_datetime, to_us
 from laurels.core.limits import METADATA_DEPTH, PRIZE_BYTES
+from laurels.core.order import Order
 from laurels.core.rewards import Between, Reward
 from laurels.core.windows import ALL, DAILY, MONTHLY, WEEKLY, Day, Period, PeriodState, Window, check_window
 from laurels.errors import Invalid
 from laurels.http.answers import PeriodAnswer, PeriodStatus
 from laurels.http.requests import RewardBody, RewardRanks, RewardScores, WindowBody
+from laurels.ports import ScoreRange
 
 _KNOWN = (ALL, DAILY, WEEKLY, MONTHLY)
 _FINAL: dict[PeriodState, PeriodStatus] = {
@@ -137,6 +139,19 @@ def show_period(board: Board, period: Period, now: int) -> PeriodAnswer:
         next_reset=show_moment(end) if end is not None and now < end else None,
         total_users=period.total_users,
     )
+
+
+def read_range(board: Board, min_score: float | None, max_score: float | None) -> ScoreRange:
+    """Return the range between two scores in the order of a board."""
+    low, high = (
+        None if bound is None else exact_score(bound, name)
+        for bound, name in ((min_score, "minScore"), (max_score, "maxScore"))
+    )
+    if low is not None and high is not None and low > high:
+        raise Invalid(
+            "bounds_reversed", "maxScore must not be below minScore.", field="maxScore", rule="maxScore >= minScore"
+        )
+    return ScoreRange(high, low) if board.order is Order.DESC else ScoreRange(low, high)
 
 
 def read_instant(moment: datetime, field: str) -> int:

@@ -64,6 +64,13 @@ class RemovedAnswer(Answer):
     act_id: Annotated[str, Meta(description="Restore this act to revert the removal.")]
 
 
+class RemovalsAnswer(Answer):
+    uuid: str = field(name="UUID")
+    removed: int
+    missing: Annotated[list[str], Meta(description="Users without a score on the board.")]
+    more: Annotated[bool, Meta(description="More users are in the range: repeat the call.")]
+
+
 class PreviewedEvent(Answer):
     event_id: str
     user_id: str

@@ -311,6 +311,18 @@ class BoardChange(Body):
     keep_periods_days: KeepDays | UnsetType | None = UNSET
 
 
+class RemovalsRequest(Body):
+    """The users to remove: either `userIds`, or all whose scores are in a range."""
+
+    user_ids: Annotated[list[UserId], Meta(max_length=limits.REMOVED_USERS)] = field(default_factory=list)
+    min_score: Score | None = None
+    max_score: Score | None = None
+    window: Annotated[
+        WindowName | None, Meta(description="With a range: of the scores in the current period of this window.")
+    ] = None
+    reason: Reason | None = None
+
+
 class PeriodExtension(Body):
     end_time: Moment
 

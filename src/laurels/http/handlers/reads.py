@@ -11,7 +11,6 @@ from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.checks import exact_score
 from laurels.core.distribution import DECILES, PER_PERCENT
 from laurels.core.instants import to_datetime
-from laurels.core.order import Order
 from laurels.core.people import SegmentKind
 from laurels.errors import Forbidden, Invalid, NotFound
 from laurels.http.answers import (
@@ -36,6 +35,7 @@ from laurels.http.answers import (
     UserScoreEntry,
     UserScoresAnswer,
 )
+from laurels.http.board_parts import read_range
 from laurels.http.call import Call, Encoded, ShownRanking, need_circle
 from laurels.http.decode import decode_cursor, encode_cursor
 from laurels.http.entries import read_selection, show_entries
@@ -55,7 +55,7 @@ from laurels.http.requests import (
     TopQuery,
     UserScoresQuery,
 )
-from laurels.ports import Found, RankEntry, ScoreRange
+from laurels.ports import Found, RankEntry
 from laurels.service.boards.boards import unknown_board
 from laurels.service.read.reads import Selection, UserRank
 
@@ -180,15 +180,7 @@ async def get_range(call: Call[RangeQuery, None]) -> RangeAnswer:
     Both bounds are included, and a missing one sets no limit. The ranks are those in the whole ranking.
     """
     board, query = call.board, call.query
-    low, high = (
-        None if bound is None else exact_score(bound, name)
-        for bound, name in ((query.min_score, "minScore"), (query.max_score, "maxScore"))
-    )
-    if low is not None and high is not None and low > high:
-        raise Invalid(
-            "bounds_reversed", "maxScore must not be below minScore.", field="maxScore", rule="maxScore >= minScore"
-        )
-    scores = ScoreRange(high, low) if board.order is Order.DESC else ScoreRange(low, high)
+    scores = read_range(board, query.min_score, query.max_score)
     reverse = query.order is Direction.REVERSE
     page = call.show(
         await call.laurels.score_reads.in_range(

@@ -9,19 +9,31 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from laurels.core.board import Board
+from laurels.core import limits
+from laurels.core.board import Board, RankStyle
 from laurels.core.ids import new_event_id
 from laurels.core.instants import to_datetime, to_us
 from laurels.core.scores import RankState
-from laurels.errors import Forbidden, LaurelsError, Unavailable
+from laurels.errors import Forbidden, Invalid, LaurelsError, NotFound, Unavailable
 from laurels.http.answers import BatchAnswer, PeriodScore, ScoreAnswer, ScoreResult
+from laurels.http.board_parts import read_range
 from laurels.http.call import Answered, Call, Finish, HotPlan
 from laurels.http.decode import decode_body, decode_plain
-from laurels.http.people_answers import RemovedAnswer
+from laurels.http.people_answers import RemovalsAnswer, RemovedAnswer
 from laurels.http.problems import problem_of
-from laurels.http.requests import BatchQuery, BoardReasonQuery, ScoreBatch, ScoreItem, ScoreQuery, ScoreUpdate
+from laurels.http.requests import (
+    BatchQuery,
+    BoardReasonQuery,
+    NoQuery,
+    RemovalsRequest,
+    ScoreBatch,
+    ScoreItem,
+    ScoreQuery,
+    ScoreUpdate,
+)
 from laurels.ports import RanksWanted, RecordOutcome
 from laurels.service.boards.caller import Caller
+from laurels.service.read.reads import Selection
 from laurels.service.traffic import Rate
 from laurels.service.write.submissions import Accepted, PeriodResult, Submission
 
@@ -188,6 +200,41 @@ async def delete_user(call: Call[BoardReasonQuery, None]) -> RemovedAnswer:
     )
     call.note_change(None, {"actId": str(act.id), "events": act.events})
     return RemovedAnswer(uuid=board.uuid, user_id=call.user_id, removed=True, act_id=str(act.id))
+
+
+async def post_removals(call: Call[NoQuery, RemovalsRequest]) -> RemovalsAnswer:
+    """Remove many users from a board, like `DELETE` of each: by id, or all whose scores are in a range.
+
+    A call removes at most 1,000 users. If more are in the range, `more` is true: repeat the call. Each removal is an
+    act of its own, which can be restored.
+    """
+    board, body = call.board, call.body
+    user_ids, more = list(dict.fromkeys(body.user_ids)), False
+    in_range = (body.min_score, body.max_score) != (None, None)
+    if bool(user_ids) == in_range:
+        raise Invalid(
+            "nothing_chosen",
+            "Send either userIds, or minScore, maxScore or both.",
+            field="userIds",
+            rule="userIds or a range of scores",
+        )
+    if in_range:
+        scores = read_range(board, body.min_score, body.max_score)
+        selection = Selection(body.window, style=RankStyle.ORDINAL)
+        found = await call.laurels.score_reads.in_range(
+            board.uncapped(), selection, scores, 0, limits.REMOVED_USERS, reverse=False
+        )
+        user_ids, more = [entry.user_id for entry in found.value.entries], found.value.count > limits.REMOVED_USERS
+    key = call.idempotency_key
+    missing = []
+    for user_id in user_ids:
+        try:
+            await call.laurels.submissions.remove_user(call.caller, board, user_id, key, body.reason)
+        except NotFound:
+            missing.append(user_id)
+    removed = len(user_ids) - len(missing)
+    call.note_change(None, {"removed": removed})
+    return RemovalsAnswer(uuid=board.uuid, removed=removed, missing=missing, more=more)
 
 
 def to_submission(user_id: str, update: ScoreUpdate, event_id: str | None) -> Submission:
