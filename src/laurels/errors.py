@@ -181,6 +181,7 @@ CODES: dict[str, str] = {
     "period_pruned": "the period's final ranks were removed, because the board's retention time is over",
     "bounds_reversed": "endTime is not after startTime, or maxScore is below minScore",
     "duplicate_user": "a user is listed twice",
+    "duplicate_board": "a board is listed twice",
     "nothing_chosen": "the request does not select events, or users, in exactly one way",
     "immutable_field": "the field can't change after the board is created",
     # Events from Kafka

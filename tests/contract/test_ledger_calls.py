@@ -16,6 +16,7 @@ from laurels.ports import (
     AuditEntry,
     AuditFilter,
     BoardUpdate,
+    Event,
     Key,
     Ledger,
     ModerationAction,
@@ -274,5 +275,50 @@ def test_audit_entries_are_stored_and_found(tmp_path: Path, opening: Opening) ->
         assert await ledger.audit.forget(30, 10) == 1
         assert await ledger.audit.forget(30, 10) == 0
         assert await found() == [3, 2]
+
+    with_ledger(opening, tmp_path, work)
+
+
+def test_events_of_one_call_are_recorded_on_all_boards_or_on_none(tmp_path: Path, opening: Opening) -> None:
+    async def work(ledger: Ledger) -> None:
+        one, two = await new_board(ledger, rule=Rule.INCREMENT), await new_board(ledger, rule=Rule.INCREMENT)
+
+        async def rows() -> list[list[tuple[str, float]]]:
+            return [
+                [
+                    (row.user_id, row.standing.score)
+                    async for chunk in ledger.rows(board.periods[0].id)
+                    for row in chunk
+                    if row.standing is not None
+                ]
+                for board in (one, two)
+            ]
+
+        def both(event_id: str, score: int) -> list[Event]:
+            return [new_event(board, event_id, "ada", float(score), 1) for board in (one, two)]
+
+        stored = await ledger.record_all(both("e1", 5))
+        assert [record.outcome for record in stored] == [RecordOutcome.ACCEPTED] * 2
+        assert [record.changes[0].row.standing.score for record in stored if record.changes[0].row.standing] == [5, 5]
+        again = await ledger.record_all(both("e1", 5))
+        assert [record.outcome for record in again] == [RecordOutcome.DUPLICATE] * 2
+        # An event id that one board knows with another score.
+        await ledger.record([new_event(two, "e2", "ada", 1.0, 1)])
+        for others in (both("e2", 7), both("e2", 7)[::-1]):
+            refused = await ledger.record_all(others)
+            assert {record.outcome for record in refused} == {RecordOutcome.ACCEPTED, RecordOutcome.CONFLICT}
+            # Nobody may take rows that were not stored for stored ones.
+            assert [list(record.rows) for record in refused] == [[], []]
+            assert await rows() == [[("ada", 5)], [("ada", 6)]]
+        # One board refuses its event.
+        error = Conflict("board_ended", "over")
+        first, second = both("e3", 2)
+        late = await ledger.record_all([first, replace(second, refused=error)])
+        assert [record.outcome for record in late] == [RecordOutcome.ACCEPTED, RecordOutcome.LATE]
+        assert await rows() == [[("ada", 5)], [("ada", 6)]]
+        assert await ledger.count_events() == 3
+        # The ids are free, and the ledger still works.
+        assert [record.outcome for record in await ledger.record_all(both("e3", 2))] == [RecordOutcome.ACCEPTED] * 2
+        assert await rows() == [[("ada", 7)], [("ada", 8)]]
 
     with_ledger(opening, tmp_path, work)

@@ -19,6 +19,7 @@ TRAFFIC = {
     "PUT /api/v1/leaderboards/{UUID}/users/{userId}",
     "POST /api/v1/leaderboards/{UUID}/scores",
     "POST /api/v1/leaderboards/{UUID}/ranks",
+    "POST /api/v1/users/{userId}/scores",
     "POST /v1/scores",
     "POST /api/v1/rewards/{rewardId}/claim",
     "PUT /api/v1/users/{userId}",

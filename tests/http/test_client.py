@@ -126,8 +126,10 @@ def test_client_reads_return_typed_results(server: RunningServer, board: str) ->
         assert client.profile(user, pod_id="default").display_name == "Eve"
         assert [score.score for score in client.user_scores(user, pod_id="default").scores] == [2000]
         assert [each.uuid for each in client.user_scores(user, pod_id="default", boards=[board]).scores] == [board]
+        both = client.submit_to_boards([board], user, 100, pod_id="default", metadata={"map": "x"})
+        assert [(each.uuid, each.score) for each in both.results] == [(board, 2100)]
         (again,) = client.submit_many(board, [Score(user, 2500)], previous=True)
-        assert (again.rank, again.previous_rank, again.previous_score) == (1, 1, 2000)
+        assert (again.rank, again.previous_rank, again.previous_score) == (1, 1, 2100)
         assert client.user_results(user, pod_id="default").results == []
         assert client.change_board(board, name="Renamed").name == "Renamed"
         assert [period.window for period in client.each_period(board)] == ["all"]

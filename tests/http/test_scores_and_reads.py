@@ -304,3 +304,62 @@ def test_removals_by_score_tell_when_there_are_more(api: httpx.Client, new_board
     counts = [api.post(f"{board}/removals", json={"maxScore": 1004}, timeout=60).json() for _ in range(2)]
     assert [(each["removed"], each["more"]) for each in counts] == [(1000, True), (5, False)]
     assert api.get(f"{board}/range").json()["count"] == 5
+
+
+def test_score_for_several_boards_counts_on_all_or_on_none(api: httpx.Client, new_board: NewBoard) -> None:
+    first, second = new_board(rule="increment"), new_board(rule="best", order="asc", windows=["daily", "all"])
+    user = f"user-{uuid4()}"
+    path, pod = f"/api/v1/users/{user}/scores", {"podId": "default"}
+
+    def send(score: float, *boards: str, **fields: Any) -> httpx.Response:
+        return api.post(path, json={"score": score, "boards": boards} | fields, params=pod)
+
+    def scores() -> list[float | None]:
+        found = [api.get(f"/api/v1/leaderboards/{board}/users/{user}/rank") for board in (first, second)]
+        return [each.json().get("score") for each in found]
+
+    answer = send(5, first, second, eventId="e1").json()
+    assert (answer["userId"], answer["eventId"]) == (user, "e1")
+    assert [(each["UUID"], each["score"], each["rank"]) for each in answer["results"]] == [
+        (first, 5, 1),
+        (second, 5, 1),
+    ]
+    assert [len(each["periods"]) for each in answer["results"]] == [1, 2]
+    again = send(5, first, second, eventId="e1").json()
+    assert [each["duplicate"] for each in again["results"]] == [True, True]
+    made = send(3, second, first).json()
+    assert made["eventId"] == made["results"][0]["eventId"] == made["results"][1]["eventId"]
+    assert scores() == [8, 3]
+    # The first board knows the event with another score, so that the second one does not count it either.
+    api.put(f"/api/v1/leaderboards/{first}/users/{user}", json={"score": 1, "eventId": "e2"})
+    refused = problem(send(2, second, first, eventId="e2"), 409, "event_conflict", "eventId")
+    assert f"board {first!r} does not take it" in refused["detail"]
+    third = new_board(maxScore=1)
+    problem(send(2, first, third), 422, "score_out_of_bounds", "score")
+    api.patch(f"/api/v1/leaderboards/{third}", json={"status": "ENDED"})
+    problem(send(1, first, third), 409, "board_ended")
+    assert scores() == [9, 3]
+    problem(send(1, first, "nowhere"), 404, "board_not_found", "boards")
+    problem(send(1, first, first), 422, "duplicate_board", "boards")
+    problem(send(1), 422, "wrong_length", "boards")
+    unranked = api.post(path, json={"score": 1, "boards": [first]}, params=pod | {"rank": "false"}).json()
+    assert unranked["results"][0]["rankState"] == "not_requested"
+
+
+def test_score_for_several_boards_stays_within_a_pod(api: httpx.Client, server: RunningServer) -> None:
+    names = [f"pod-{uuid4()}" for _ in range(2)]
+    boards = []
+    for name in names:
+        api.post("/api/v1/pods", json={"podId": name, "name": name})
+        boards.append(
+            api.post("/api/v1/leaderboards", json={"podId": name, "name": "B", "public": True}).json()["UUID"]
+        )
+    key = api.post(f"/api/v1/pods/{names[0]}/keys", json={"role": "server"}).json()["key"]
+    with server.client(key) as game:
+        assert game.post("/api/v1/users/ada/scores", json={"score": 1, "boards": boards[:1]}).status_code == 200
+        foreign = game.post("/api/v1/users/ada/scores", json={"score": 1, "boards": boards})
+        # The board of the other pod is public.
+        problem(foreign, 403, "role_forbidden")
+    mixed = api.post("/api/v1/users/ada/scores", json={"score": 1, "boards": boards}, params={"podId": names[0]})
+    problem(mixed, 404, "board_not_found", "boards")
+    assert api.get(f"/api/v1/leaderboards/{boards[1]}/top").json()["users"] == []

@@ -17,6 +17,7 @@ from laurels.http.answers import (
     BatchAnswer,
     BoardAnswer,
     BoardsAnswer,
+    BoardsScoreAnswer,
     DistributionAnswer,
     HistoryAnswer,
     PeriodsAnswer,
@@ -99,6 +100,25 @@ def submit(
     given = {"timestamp": timestamp, "metadata": metadata, "region": region}
     body |= {name: value for name, value in given.items() if value is not None}
     return _ask("PUT", _user(board, user_id), ScoreAnswer, _given(rank=rank), body=body)
+
+
+def submit_to_boards(
+    boards: Sequence[str],
+    user_id: str,
+    score: float,
+    *,
+    pod_id: str | None = None,
+    event_id: str | None = None,
+    timestamp: datetime | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    region: str | None = None,
+    rank: bool | None = None,
+) -> Request[BoardsScoreAnswer]:
+    """Submit a score to several boards of a pod: it counts on all of them or on none."""
+    body = {"score": score, "boards": list(boards), "eventId": event_id or str(uuid4())}
+    given = {"timestamp": timestamp, "metadata": metadata, "region": region}
+    body |= {name: value for name, value in given.items() if value is not None}
+    return _ask("POST", _person(user_id) + "/scores", BoardsScoreAnswer, _given(podId=pod_id, rank=rank), body)
 
 
 def submit_many(

@@ -78,6 +78,7 @@ class Client:
             return self._made
 
     submit = _ask(endpoints.submit)
+    submit_to_boards = _ask(endpoints.submit_to_boards)
     top = _ask(endpoints.top)
     rank = _ask(endpoints.rank)
     around = _ask(endpoints.around)

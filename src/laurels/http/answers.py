@@ -68,6 +68,12 @@ class ScoreAnswer(Answer):
     late_windows: LateWindows
 
 
+class BoardsScoreAnswer(Answer):
+    user_id: str
+    event_id: Annotated[str, Meta(description="The same on all boards.")]
+    results: Annotated[list[ScoreAnswer], Meta(description="One per board, in the order of the request.")]
+
+
 class ScoreResult(Answer):
     user_id: str | None
     status: Literal["accepted", "duplicate", "spooled", "refused"]

@@ -69,6 +69,18 @@ class ScoreItem(ScoreUpdate, kw_only=True):
     ] = False
 
 
+class BoardsScore(ScoreUpdate, kw_only=True):
+    boards: Annotated[
+        list[BoardUuid],
+        Meta(min_length=1, max_length=limits.BOARDS, description="The UUIDs of the boards, all in one pod."),
+    ]
+
+
+class BoardsScoreQuery(Body):
+    pod_id: PodId | None = None
+    rank: Annotated[bool, Meta(description="Return ranks. Default: if one of the boards does.")] | None = None
+
+
 class ScoreQuery(Body):
     rank: Annotated[bool, Meta(description="Return ranks. Default: as the board's `rankOnWrite` says.")] | None = None
 

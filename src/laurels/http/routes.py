@@ -151,6 +151,16 @@ ROUTES = [
     ),
     route(
         "Scores",
+        "POST",
+        PERSON + "/scores",
+        guards.writer,
+        scores.post_boards_score,
+        scope=Scope.SCORES_WRITE,
+        needs_body=True,
+        idempotency_key=True,
+    ),
+    route(
+        "Scores",
         "DELETE",
         USER,
         guards.board_writer,

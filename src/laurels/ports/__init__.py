@@ -42,6 +42,7 @@ from laurels.ports.ledger import (
     FreeInstant,
     Key,
     Ledger,
+    NotAllStored,
     Pod,
     RecordedEvent,
     RecordOutcome,
@@ -51,6 +52,7 @@ from laurels.ports.ledger import (
     RowChange,
     Scope,
     StoredEvent,
+    are_stored,
 )
 from laurels.ports.outbox import Message, Outbox, Sender, Webhook
 from laurels.ports.periods import Final, Grant, PeriodStore, Result
@@ -93,6 +95,7 @@ __all__ = [
     "Ledger",
     "Message",
     "ModerationAction",
+    "NotAllStored",
     "Outbox",
     "OutgoingRecord",
     "Page",
@@ -127,5 +130,6 @@ __all__ = [
     "TopicPartition",
     "Undelivered",
     "Webhook",
+    "are_stored",
     "ranking_topic",
 ]

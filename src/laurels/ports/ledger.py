@@ -105,6 +105,19 @@ class RecordedEvent(Struct, frozen=True, gc=False):
         yield from self.resegmented
 
 
+def are_stored(records: Sequence[RecordedEvent]) -> bool:
+    """Return True if all events of a call of `Ledger.record_all` are in the ledger, now or from before."""
+    return all(record.outcome in {RecordOutcome.ACCEPTED, RecordOutcome.DUPLICATE} for record in records)
+
+
+class NotAllStored(Exception):
+    """The reason to roll the transaction of `Ledger.record_all` back, with the outcomes."""
+
+    def __init__(self, records: Sequence[RecordedEvent]) -> None:
+        super().__init__("an event can't be stored")
+        self.records = [RecordedEvent(record.outcome) for record in records]
+
+
 class StoredEvent(Struct, frozen=True):
     """An event as stored. `seq` is the order of arrival."""
 
@@ -303,6 +316,13 @@ class Ledger(Protocol):
         Raises `Stale`, and stores nothing, if a board does not exist or differs from the one in the events, because its
         periods decide where events count; and if the ledger is not in `history` (None: the history of `as_of`), in
         which the boards were read.
+        """
+
+    async def record_all(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:
+        """Store and fold events like `record`, but all of them or none.
+
+        If an outcome is neither ACCEPTED nor DUPLICATE, nothing is stored, also not the events whose outcome is
+        ACCEPTED, and the results have no changes. See `are_stored`.
         """
 
     async def remove_user(self, board: Board, user_id: str, act: "ModerationAction") -> list[Row]:

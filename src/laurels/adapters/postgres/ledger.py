@@ -31,12 +31,14 @@ from laurels.ports import (
     FreeInstant,
     Key,
     ModerationAction,
+    NotAllStored,
     Pod,
     Position,
     RecordedEvent,
     Refolded,
     Row,
     StoredEvent,
+    are_stored,
 )
 
 CHUNK_ROWS = 5000
@@ -119,6 +121,23 @@ class PostgresLedger:
             return await self.pool.write(lambda c: record(c, events, known), repeat=True, statements=1)
         except Stale:
             # A board was changed, or the ledger is in another history.
+            await self._history.read()
+            raise
+
+    async def record_all(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:
+        known = history or self.as_of.history
+
+        async def record_all(connection: Connection) -> list[RecordedEvent]:
+            records = await record(connection, events, known)
+            if not are_stored(records):
+                raise NotAllStored(records)
+            return records
+
+        try:
+            return await self.pool.write(record_all, repeat=True, history=known)
+        except NotAllStored as undone:
+            return undone.records
+        except Stale:
             await self._history.read()
             raise
 

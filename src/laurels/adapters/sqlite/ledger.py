@@ -31,12 +31,14 @@ from laurels.ports import (
     FreeInstant,
     Key,
     ModerationAction,
+    NotAllStored,
     Pod,
     Position,
     RecordedEvent,
     Refolded,
     Row,
     StoredEvent,
+    are_stored,
 )
 
 log = structlog.get_logger()
@@ -136,6 +138,20 @@ class SqliteLedger:
     async def record(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:
         del history
         return await self.threads.write(lambda connection: record(connection, events))
+
+    async def record_all(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:
+        del history
+
+        def record_all(connection: sqlite3.Connection) -> list[RecordedEvent]:
+            records = record(connection, events)
+            if not are_stored(records):
+                raise NotAllStored(records)
+            return records
+
+        try:
+            return await self.threads.write(record_all)
+        except NotAllStored as undone:
+            return undone.records
 
     async def remove_user(self, board: Board, user_id: str, act: ModerationAction) -> list[Row]:
         return await self.threads.write(lambda c: scores.remove_user(c, board, user_id, act))

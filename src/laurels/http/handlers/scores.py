@@ -1,5 +1,6 @@
 """Submission of one or many scores, and removal of a user from a board."""
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from itertools import count, repeat
@@ -15,7 +16,7 @@ from laurels.core.ids import new_event_id
 from laurels.core.instants import to_datetime, to_us
 from laurels.core.scores import RankState
 from laurels.errors import Forbidden, Invalid, LaurelsError, NotFound, Unavailable
-from laurels.http.answers import BatchAnswer, PeriodScore, ScoreAnswer, ScoreResult
+from laurels.http.answers import BatchAnswer, BoardsScoreAnswer, PeriodScore, ScoreAnswer, ScoreResult
 from laurels.http.board_parts import read_range
 from laurels.http.call import Answered, Call, Finish, HotPlan
 from laurels.http.decode import decode_body, decode_plain
@@ -24,6 +25,8 @@ from laurels.http.problems import problem_of
 from laurels.http.requests import (
     BatchQuery,
     BoardReasonQuery,
+    BoardsScore,
+    BoardsScoreQuery,
     NoQuery,
     RemovalsRequest,
     ScoreBatch,
@@ -32,6 +35,7 @@ from laurels.http.requests import (
     ScoreUpdate,
 )
 from laurels.ports import RanksWanted, RecordOutcome
+from laurels.service.boards.boards import unknown_board
 from laurels.service.boards.caller import Caller
 from laurels.service.read.reads import Selection
 from laurels.service.traffic import Rate
@@ -156,6 +160,38 @@ def _score_answer(board: Board, accepted: Accepted) -> Answered[ScoreAnswer]:
         late_windows=list(accepted.late),
     )
     return Answered(answer, SPOOLED if accepted.outcome is RecordOutcome.SPOOLED else 200)
+
+
+async def post_boards_score(call: Call[BoardsScoreQuery, BoardsScore]) -> BoardsScoreAnswer:
+    """Submit a score to several boards of a pod: it counts on all of them or on none.
+
+    One transaction stores it on all boards, with the same `eventId`. If a board does not take it, the call fails with
+    the reason, and nothing is stored. The pod is that of the key; an admin key sets `podId`.
+    """
+    body, query = call.body, call.query
+    pod_id = await call.laurels.access.pod_of(call.caller, query.pod_id)
+    if len(set(body.boards)) < len(body.boards):
+        raise Invalid("duplicate_board", "A board is listed twice.", field="boards", rule="each board once")
+    boards = [await _board_of(call, pod_id, uuid) for uuid in body.boards]
+    asked = any(board.ranks_on_write for board in boards) if query.rank is None else query.rank
+    submission = to_submission(call.user_id, body, call.idempotency_key)
+    accepted = await call.laurels.submissions.submit_to_boards(
+        boards, submission, RanksWanted.BOTH if asked else RanksWanted.NONE
+    )
+    results = [_score_answer(board, each).answer for board, each in zip(boards, accepted, strict=True)]
+    return BoardsScoreAnswer(user_id=call.user_id, event_id=accepted[0].event_id, results=results)
+
+
+async def _board_of(call: Call[Any, Any], pod_id: str, uuid: str) -> Board:
+    """Return a board of a pod, also if another server has just created it."""
+    for is_last in (False, True):
+        with contextlib.suppress(NotFound):
+            board = call.laurels.boards.to_write(call.caller, uuid)
+            if board.pod_id == pod_id:
+                return board
+        if not is_last:
+            await call.laurels.access.look_again()
+    raise unknown_board(uuid, "boards")
 
 
 async def post_scores(call: Call[BatchQuery, ScoreBatch]) -> Answered[BatchAnswer]:

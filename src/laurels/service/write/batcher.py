@@ -20,7 +20,7 @@ from laurels import tracing
 from laurels.core.fair_queue import FairQueue
 from laurels.errors import LaurelsError, TooMany, Unavailable
 from laurels.metrics import BATCHES, EVENTS
-from laurels.ports import AsOf, Event, RankChange, RanksWanted, RecordedEvent, RecordOutcome
+from laurels.ports import AsOf, Event, RankChange, RanksWanted, RecordedEvent, RecordOutcome, are_stored
 from laurels.service.index.updater import IndexUpdater
 from laurels.service.write.recorder import Recorder, Recording
 from laurels.service.write.spooler import Spooler
@@ -41,6 +41,8 @@ LARGE_BATCH, PAUSE_S = 16, 1.0
 KEPT_PACE = 0.9
 # The number of senders to answer per tick of the event loop.
 ANSWERS_PER_TICK = 16
+# How many writes with a transaction of their own run at the same time.
+WHOLES_AT_ONCE = 2
 
 
 class WriteResult(Struct, frozen=True):
@@ -156,6 +158,8 @@ class Batcher:
         self._recording = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
+        # Writes that have a transaction of their own.
+        self._wholes = asyncio.Semaphore(WHOLES_AT_ONCE)
         self._closing = False
         self._worker: asyncio.Task[None] | None = None
 
@@ -205,6 +209,46 @@ class Batcher:
             piece = self._enqueue(events[start : start + self._max_batch], may_spool, wanted, piece, done)
         return [answer for future in futures for answer in await future]
 
+    async def write_whole(
+        self, events: Sequence[Event], *, wanted: RanksWanted = RanksWanted.BOTH
+    ) -> list[WriteResult | LaurelsError]:
+        """Record events of one pod on several boards in a transaction of their own: all of them or none.
+
+        If a result is an error, or a record of an event that can't be stored, nothing was stored.
+        """
+        self._admit(events)
+        answered: asyncio.Future[list[WriteResult | LaurelsError]] = asyncio.get_running_loop().create_future()
+        self._start(self._record_whole(events, wanted, answered))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.shield(answered)
+        except TimeoutError:
+            raise _may_be_stored(events, f"The write took longer than {self._timeout_s:g} s.") from None
+
+    async def _record_whole(
+        self, events: Sequence[Event], wanted: RanksWanted, answered: "asyncio.Future[list[WriteResult | LaurelsError]]"
+    ) -> None:
+        try:
+            async with self._wholes:
+                recording = await self._recorder.record_all(events)
+            records = [each for each in recording.results if isinstance(each, RecordedEvent)]
+            if len(records) == len(events) and are_stored(records):
+                self._count(recording)
+            answered.set_result(await self._rank(recording, wanted))
+        except LaurelsError as error:
+            answered.set_exception(error)
+        except Exception:
+            log.exception("record_failed", events=len(events))
+            failure = Unavailable("internal", "The write failed. See the server's log for the reason.")
+            failure.outcome_unknown = True
+            answered.set_exception(failure)
+        finally:
+            # A caller that timed out does not read the error.
+            if answered.done() and not answered.cancelled():
+                answered.exception()
+            self._waiting -= len(events)
+            self._pending[events[0].board.pod_id] -= len(events)
+
     def send(self, event: Event, done: Done, wanted: RanksWanted = RanksWanted.BOTH) -> None:
         """Record one event like `write`, and call `done` with its result later, from the event loop."""
         self._admit((event,))
@@ -237,7 +281,7 @@ class Batcher:
                 if piece.due > loop.time():
                     self._expiry = loop.call_at(piece.due, self._expire)
                     return
-                error = _may_be_stored(piece, f"The write took longer than {self._timeout_s:g} s.")
+                error = _may_be_stored(piece.events, f"The write took longer than {self._timeout_s:g} s.")
                 piece.answer([error] * len(piece.events))
             self._unanswered.popleft()
 
@@ -344,6 +388,10 @@ class Batcher:
             return Unavailable(
                 "internal", "The write failed and nothing was stored. See the server's log for the reason."
             )
+        self._count(recording)
+        return recording
+
+    def _count(self, recording: Recording) -> None:
         outcomes = Counter(record.outcome for record in recording.results if isinstance(record, RecordedEvent))
         BATCHES.inc(bool(outcomes) and RecordOutcome.SPOOLED not in outcomes)
         for outcome, count in outcomes.items():
@@ -357,7 +405,6 @@ class Batcher:
                 ]
             )
         )
-        return recording
 
     async def _spool(self, spooler: Spooler, events: list[Event], error: Unavailable) -> Recording:
         """Append events to the spool.
@@ -411,7 +458,9 @@ class Batcher:
                     del self._refusable[pod_id]
         for number, piece in enumerate(pieces, 1):
             if isinstance(recorded, Unavailable) and recorded.outcome_unknown:
-                piece.answer([_may_be_stored(piece, "The connection to the ledger was lost.")] * len(piece.events))
+                piece.answer(
+                    [_may_be_stored(piece.events, "The connection to the ledger was lost.")] * len(piece.events)
+                )
             else:
                 piece.answer(list(islice(answers, len(piece.events))))
             if number % ANSWERS_PER_TICK == 0:
@@ -464,9 +513,9 @@ def _resolve(
         future.set_result(answers)
 
 
-def _may_be_stored(piece: _Piece, why: str) -> Unavailable:
-    ids = ", ".join(event.event_id for event in piece.events[:3])
-    more = ", …" if len(piece.events) > 3 else ""
+def _may_be_stored(events: Sequence[Event], why: str) -> Unavailable:
+    ids = ", ".join(event.event_id for event in events[:3])
+    more = ", …" if len(events) > 3 else ""
     told = f"{why} It may still be stored: retry it with the same eventId ({ids}{more})."
     error = Unavailable("write_timeout", told)
     error.outcome_unknown = True

@@ -6,6 +6,7 @@ from typing import Any
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from laurels.core.board import Board, Status
 from laurels.core.checks import canonical_metadata, exact_score, why_closed, why_refused
@@ -225,6 +226,33 @@ class Submissions:
         ):
             raise closed
         return given
+
+    async def submit_to_boards(
+        self, boards: Sequence[Board], submission: Submission, wanted: RanksWanted = RanksWanted.BOTH
+    ) -> list[Accepted]:
+        """Submit a score to several boards of a pod, in one transaction: it counts on all of them or on none.
+
+        Raises the error of the first board that does not take it.
+        """
+        self._updater.require_ready()
+        now = self._clock.now_us()
+        submission = replace(submission, event_id=submission.event_id or new_event_id(now))
+        events = []
+        for board in boards:
+            closed = self._why_closed(board, now)
+            if self._usage.is_full(board.pod_id):
+                strangers = await self._usage.strangers(board, [submission.user_id])
+                closed = closed or strangers.get(submission.user_id)
+            events.append(_check(board, submission, now, closed))
+        written = await self._batcher.write_whole(events, wanted=wanted)
+        answers = [_answer(event, result, wanted) for event, result in zip(events, written, strict=True)]
+        accepted = []
+        for board, answer in zip(boards, answers, strict=True):
+            if isinstance(answer, LaurelsError):
+                answer.message = f"{answer.message} Nothing was counted, because board {board.uuid!r} does not take it."
+                raise answer
+            accepted.append(answer)
+        return accepted
 
     async def remove_user(
         self, caller: Caller, board: Board, user_id: str, idempotency_key: str | None, reason: str | None = None
