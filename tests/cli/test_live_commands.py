@@ -28,7 +28,7 @@ def served(tmp_path: Path) -> Iterator[RunningServer]:
 def test_simulated_players_are_the_same_for_the_same_seed() -> None:
     def story(seed: int) -> list[tuple[str, int]]:
         simulation = Simulation(100, seed)
-        return [(play.user_id, play.points) for play in itertools.islice(simulation.plays(), 2000)]
+        return [(play.user_id, play.points) for play in itertools.islice(simulation.plays(adds=True), 2000)]
 
     plays = story(1)
     assert plays == story(1)
@@ -78,14 +78,35 @@ def test_simulation_adds_up_on_every_kind_of_board(served: RunningServer, fields
         assert api.post("/api/v1/leaderboards", json=body).status_code == 201
         for user, score in (("player-1", 5000), ("player-2", 1), ("somebody", 7)):
             api.put(f"/api/v1/leaderboards/special/users/{user}", json={"score": score})
-    for seed in ("5", "6"):
+    for scenario in ("arena", "chess"):
         # The second time, the players have scores already.
         run = laurels(
-            "simulate", "--board", "special", "--players", "20", "--rate", "300", "--duration", "2", "--seed", seed,
+            "simulate", "--board", "special", "--players", "20", "--rate", "300", "--duration", "2", "--seed", "5",
+            "--scenario", scenario,
             data_dir=served.data_dir, url=served.url, key=ADMIN_KEY,
         )  # fmt: skip
         assert run.returncode == 0, run.stdout + run.stderr
         assert "It adds up" in run.stdout
+
+
+def test_chess_moves_ratings_and_player_one_all_the_time(served: RunningServer) -> None:
+    run = laurels(
+        "simulate", "--scenario", "chess", "--players", "40", "--rate", "100", "--duration", "5", "--seed", "5",
+        data_dir=served.data_dir, url=served.url, key=ADMIN_KEY,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "It adds up: 40 players" in run.stdout
+    assert len(re.findall(r"player-1 <--$", run.stdout, re.MULTILINE)) == 2
+    with served.client() as api:
+        users = api.get("/api/v1/leaderboards/chess/top", params={"limit": 1000}).json()["users"]
+        assert len(users) == 40
+        assert all(0 <= user["score"] <= 6200 for user in users)
+        history = api.get("/api/v1/leaderboards/chess/users/player-1/history", params={"limit": 1000}).json()["events"]
+    # Every 50 ms if the machine is quick enough, and up and down.
+    moves = [event["score"] for event in history][:-1]
+    assert len(moves) > 10
+    assert min(moves) < 0 < max(moves)
+    assert max(map(abs, moves)) <= 32
 
 
 def test_simulations_at_the_same_time_say_what_they_could_not_check(served: RunningServer) -> None:

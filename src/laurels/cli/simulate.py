@@ -17,7 +17,7 @@ from msgspec import UNSET
 from laurels.cli.admin import Key, Url
 from laurels.cli.connect import Peer, call
 from laurels.cli.serve import DataDir, option
-from laurels.cli.simulation import Play, Simulation
+from laurels.cli.simulation import SIMULATIONS, Play, Scenario, Simulation
 from laurels.client import Score
 from laurels.config import read_settings
 from laurels.core.ids import new_key_id
@@ -36,7 +36,14 @@ PROFILES = 1000
 
 
 def simulate(
-    board: Annotated[str, typer.Option(help="The board's UUID. The board is created if it does not exist.")] = "arena",
+    board: Annotated[
+        str | None,
+        typer.Option(help="The board's UUID. The board is created if it does not exist. Default: as the scenario."),
+    ] = None,
+    scenario: Annotated[
+        Scenario,
+        typer.Option(help="arena: points of matches. chess: ratings that move, and player 1 twenty times a second."),
+    ] = Scenario.ARENA,
     players: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of players.")] = 200,
     rate: Annotated[float, typer.Option(min=0.1, max=100_000, help="Scores per second.")] = 20,
     duration: Annotated[float, typer.Option(min=0, help="Duration in seconds; 0 means until Ctrl-C.")] = 20,
@@ -55,7 +62,8 @@ def simulate(
     """
     settings = read_settings({"url": url, "key": key, "data_dir": data_dir, "host": host, "port": port})
     chosen = random.randrange(10**6) if seed is None else seed  # noqa: S311 - a game, not a secret
-    if not asyncio.run(_run(settings, Simulation(players, chosen), board, rate, duration, chosen)):
+    simulation = SIMULATIONS[scenario](players, chosen)
+    if not asyncio.run(_run(settings, simulation, board or scenario.value, rate, duration, chosen)):
         raise typer.Exit(1)
 
 
@@ -87,15 +95,7 @@ async def _run(settings: Settings, simulation: Simulation, board: str, rate: flo
 
 async def _prepare(peer: Peer, simulation: Simulation, board: str) -> None:
     with contextlib.suppress(Conflict):
-        await peer.create_board(
-            "Arena",
-            UUID=board,
-            podId="default",
-            rule="increment",
-            public=True,
-            windows=["daily", "weekly", "all"],
-            segments=["global", "region"],
-        )
+        await peer.create_board(UUID=board, podId="default", rule="increment", public=True, **simulation.board)
     for first in range(0, len(simulation.players), PROFILES):
         profiles = [
             {"userId": player.user_id, "displayName": player.name, "region": player.region}
@@ -124,6 +124,8 @@ class Game:
         self.acknowledged = 0
         self.refused = 0
         self.frames = 0
+        # Plays of the first player that have no answer yet.
+        self._of_first: set[asyncio.Task[None]] = set()
         self._seen: dict[str, float] = {}
         self._looked = asyncio.Event()
         # The board, as the API returns it.
@@ -137,23 +139,42 @@ class Game:
         self._events = await self._count_events()
 
     async def play(self, rate: float, duration: float | None, stopped: asyncio.Event) -> None:
-        plays = self._simulation.plays()
+        adds = self._definition.rule is Rule.INCREMENT
+        plays = self._simulation.plays(adds=adds)
         began = time.monotonic()
         calls: set[asyncio.Task[None]] = set()
+        first = asyncio.create_task(self._play_first(stopped, adds=adds))
+        drawn, opening = 0, len(self._simulation.players) if self._simulation.begins_with_all else 0
         while not stopped.is_set() and (duration is None or time.monotonic() - began < duration):
             passed = min(time.monotonic() - began, duration or float("inf"))
-            due = int(rate * passed) - self.sent
+            due = opening + int(rate * passed) - drawn
             if due > 0:
                 batch = list(itertools.islice(plays, min(due, 10_000)))
-                calls.add(asyncio.create_task(self._submit(batch, self.sent)))
-                self.sent += len(batch)
+                drawn += len(batch)
+                calls.add(asyncio.create_task(self._send(batch)))
             calls = {call for call in calls if not call.done()}
             if len(calls) >= AT_ONCE:
                 _, calls = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopped.wait(), TICK_S)
-        if calls:
-            await asyncio.wait(calls)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await asyncio.gather(*calls, *self._of_first)
+
+    async def _play_first(self, stopped: asyncio.Event, *, adds: bool) -> None:
+        """Send the plays of the first player, if it plays by itself."""
+        every_s = self._simulation.first_every_s
+        while every_s is not None and not stopped.is_set():
+            await asyncio.sleep(every_s)
+            self._of_first = {task for task in self._of_first if not task.done()}
+            # If the server can't keep up, the next play waits.
+            if len(self._of_first) < AT_ONCE and self.sent:
+                self._of_first.add(asyncio.create_task(self._send([self._simulation.first_play(adds=adds)])))
+
+    async def _send(self, plays: list[Play]) -> None:
+        first = self.sent
+        self.sent += len(plays)
+        await self._submit(plays, first)
 
     async def _submit(self, plays: list[Play], first: int) -> None:
         # Calls can overtake each other, so with the rule `latest` the time says which score is the last.
@@ -251,7 +272,8 @@ class Game:
         board = self._definition
         points = self._earned[user_id]
         before = self._before.get(user_id)
-        is_capped = any(each is not None for each in (board.capacity, getattr(board.windows[0], "capacity", None)))
+        own = next((each for each in board.windows if getattr(each, "window", each) == self._window), None)
+        is_capped = board.capacity is not None or getattr(own, "capacity", None) is not None
         if is_capped and (found is None or before is None):
             # Outside the capacity, now or before the run, so the score is unknown.
             return False

@@ -1,13 +1,15 @@
-"""Simulated players, who differ in skill and in how often they play, and who have winning streaks.
+"""Simulated players of two games. The same seed produces the same plays.
 
-The same seed produces the same plays.
+Arena: players differ in skill and in how often they play, and have winning streaks. Chess: ratings between 0 and 6,200
+move up and down, and that of player 1 moves all the time.
 """
 
 import itertools
 import math
 import random
 from collections.abc import Iterator
-from typing import NamedTuple
+from enum import StrEnum
+from typing import Any, ClassVar, NamedTuple
 
 NAMES = (
     *("Ada", "Aria", "Bo", "Cleo", "Dae", "Eli", "Eun", "Finn", "Gia", "Haru", "Hana", "Ivy", "Jae", "Jin", "Joon"),
@@ -22,6 +24,15 @@ PLAYS_AT_ONCE = 12
 POINTS = 10
 STREAK_BONUS = 3
 LONGEST_STREAK = 10
+# Chess: the highest rating, the most that one game changes it, and how often that of player 1 changes.
+HIGHEST_RATING = 6200
+LARGEST_MOVE = 32
+FIRST_EVERY_S = 0.05
+
+
+class Scenario(StrEnum):
+    ARENA = "arena"
+    CHESS = "chess"
 
 
 class Play(NamedTuple):
@@ -53,17 +64,29 @@ class Player:
 
 
 class Simulation:
+    # The board that is created if it does not exist.
+    board: ClassVar[dict[str, Any]] = {
+        "name": "Arena",
+        "windows": ["daily", "weekly", "all"],
+        "segments": ["global", "region"],
+    }
+    # How often the first player plays besides the others; None: like the others.
+    first_every_s: float | None = None
+    # True if the game begins with one play of every player, all at once.
+    begins_with_all = False
+
     def __init__(self, players: int, seed: int) -> None:
         self._rng = random.Random(seed)  # noqa: S311 - a game, not a secret
         self.players = [Player(number, self._rng) for number in range(1, players + 1)]
         self._eagerness = list(itertools.accumulate(player.eagerness for player in self.players))
         self._online: list[Player] = []
 
-    def plays(self) -> Iterator[Play]:
-        """Yield plays in order, forever.
+    def plays(self, *, adds: bool) -> Iterator[Play]:
+        """Yield plays in order, forever. `adds`: the board adds points up.
 
         The first player never leaves.
         """
+        del adds  # points are points
         rng, first = self._rng, self.players[0]
         wanted = max(1, round(ONLINE_SHARE * len(self.players)))
         while True:
@@ -76,3 +99,42 @@ class Simulation:
                 self._online.pop()
             if (play := player.play(rng)) is not None:
                 yield play
+
+    def first_play(self, *, adds: bool) -> Play:
+        """Return the next play of the first player, if it plays by itself."""
+        raise NotImplementedError
+
+
+class Chess(Simulation):
+    board: ClassVar[dict[str, Any]] = {"name": "Chess", "windows": ["all"], "segments": ["global", "region"]}
+    first_every_s = FIRST_EVERY_S
+    begins_with_all = True
+
+    def __init__(self, players: int, seed: int) -> None:
+        super().__init__(players, seed)
+        self._ratings: dict[str, int] = {}
+
+    def plays(self, *, adds: bool) -> Iterator[Play]:
+        """Yield a first rating of every player, then changes of ratings, forever.
+
+        A play has the change if the board adds up, otherwise the new rating. All plays of the first player but the
+        first one come from `first_play`.
+        """
+        for player in self.players:
+            self._ratings[player.user_id] = rating = self._rng.randint(0, HIGHEST_RATING)
+            yield Play(player.user_id, rating)
+        others = self.players[1:] or self.players
+        while True:
+            yield self._move(self._rng.choice(others), adds=adds)
+
+    def first_play(self, *, adds: bool) -> Play:
+        return self._move(self.players[0], adds=adds)
+
+    def _move(self, player: Player, *, adds: bool) -> Play:
+        before = self._ratings.get(player.user_id, 0)
+        after = min(HIGHEST_RATING, max(0, before + self._rng.randint(-LARGEST_MOVE, LARGEST_MOVE)))
+        self._ratings[player.user_id] = after
+        return Play(player.user_id, after - before if adds else after)
+
+
+SIMULATIONS: dict[Scenario, type[Simulation]] = {Scenario.ARENA: Simulation, Scenario.CHESS: Chess}
