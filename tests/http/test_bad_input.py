@@ -222,6 +222,21 @@ def test_unknown_board_path_and_method_are_refused(api: httpx.Client) -> None:
         ({"windows": [{"window": "a b", "cron": "0 0 * * *"}]}, 422, "wrong_format", "windows[0].window"),
         ({"windows": [7]}, 422, "wrong_type", "windows[0]"),
         ({"rewards": [{"name": "x", "prize": 1}]}, 422, "invalid_reward", "rewards[0]"),
+        (
+            {"rewards": [{"name": "x", "prize": 1, "ranks": {"from": 1, "to": 3}, "segment": "region"}]},
+            422,
+            "invalid_reward",
+            "rewards[0]",
+        ),
+        (
+            {
+                "segments": ["region"],
+                "rewards": [{"name": "x", "prize": 1, "topPercent": 3, "segment": "region"}],
+            },
+            422,
+            "invalid_reward",
+            "rewards[0]",
+        ),
         ({"rewards": [{"name": "x", "prize": 1, "ranks": {"from": 3, "to": 1}}]}, 422, "invalid_reward", "rewards[0]"),
         ({"rewards": [{"name": "x", "prize": 1, "topPercent": 0}]}, 422, "out_of_range", "rewards[0].topPercent"),
         ({"rewards": [{"name": "x", "prize": 1, "scores": {}}]}, 422, "invalid_reward", "rewards[0]"),

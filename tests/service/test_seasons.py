@@ -8,14 +8,16 @@ from msgspec.structs import replace
 from laurels.core.board import RankStyle
 from laurels.core.instants import SECOND_US
 from laurels.core.order import Order, Ties
+from laurels.core.people import ProfileChange
 from laurels.core.rewards import Between, Reward
 from laurels.core.scores import RankState, Rule
 from laurels.core.windows import ALL_TIME, Window
 from laurels.errors import Conflict, Invalid, NotFound
-from laurels.ports import RecordOutcome, Role
+from laurels.ports import Grant, RecordOutcome, Role
 from laurels.service.boards.caller import Caller
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection
+from laurels.service.seasons.freezer import grant_id
 from laurels.service.write.submissions import Submission
 from support.people import ADMIN, DAILY, HOUR, held, play, submit, until_prepared
 from support.seasons import create, pass_days, top
@@ -417,5 +419,60 @@ def test_window_has_its_own_capacity_also_in_final_ranks(stage: Stage) -> None:
         assert len(await top(laurels, period=day)) == 2
         assert len(await top(laurels, window="weekly")) == 5
         assert len(await top(laurels, window="all")) == 3
+
+    play(stage, work)
+
+
+def test_best_of_each_region_earn_a_reward(stage: Stage) -> None:
+    async def work(laurels: Laurels) -> None:
+        rewards = (
+            Reward("world", 1, ranks=Between(1, 1)),
+            Reward("region", 2, ranks=Between(1, 2), segment="region"),
+        )
+        segments = ("global", "region", "circle")
+        await create(laurels, capacity=2, segments=segments, rule=Rule.BEST, rewards=rewards)
+        # The regions of eight users, best first. The capacity applies to each region, too.
+        regions = ["eu", "eu", "eu", "us", None, "us", "kr", "us"]
+        changes = [
+            ProfileChange(f"u{number}", region=region, circles=("all",)) for number, region in enumerate(regions)
+        ]
+        await laurels.profiles.change("default", changes)
+        await submit(laurels, *((f"u{number}", 100 - number) for number in range(len(regions))))
+        day = next(period.name for period in held(laurels).periods if period.window == "daily")
+        await pass_days(laurels, stage, 2)
+
+        async def grants() -> list[Grant]:
+            period = await laurels.seasons.period(held(laurels), None, day)
+            found = await laurels.seasons.rewards_of_period(held(laurels), period, (0, ""), 100)
+            return [each.grant for each in found]
+
+        async def granted() -> list[tuple[str, str, int, str]]:
+            return [(each.reward, each.user_id, each.rank, each.segment) for each in await grants()]
+
+        expected = [
+            ("region", "u0", 1, "region:eu"),
+            ("world", "u0", 1, "global"),
+            ("region", "u1", 2, "region:eu"),
+            ("region", "u3", 1, "region:us"),
+            ("region", "u5", 2, "region:us"),
+            ("region", "u6", 1, "region:kr"),
+        ]
+        assert await granted() == expected
+        # A corrected result keeps what was claimed.
+        us = next(each for each in await grants() if each.user_id == "u3")
+        claimed = await laurels.seasons.claim(ADMIN, grant_id(us))
+        assert claimed
+        await laurels.submissions.remove_user(ADMIN, held(laurels), "u0", None)
+        await laurels.seasons.refreeze(ADMIN, held(laurels), day, None, None)
+        await laurels.jobs.run_due()
+        assert [each[:3] for each in await granted()] == [
+            ("region", "u1", 1),
+            ("world", "u1", 1),
+            ("region", "u2", 2),
+            ("region", "u3", 1),
+            ("region", "u5", 2),
+            ("region", "u6", 1),
+        ]
+        assert [each.user_id for each in await grants() if each.claimed_at is not None] == ["u3"]
 
     play(stage, work)

@@ -5,6 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from laurels.core.people import GLOBAL
+
 
 class Between(Struct, frozen=True, omit_defaults=True):
     """A range of numbers, both ends included. None means no bound on that side."""
@@ -36,6 +38,8 @@ class Reward(Struct, frozen=True, omit_defaults=True):
     ranks: Between | None = None
     top_percent: float | None = None
     scores: Between | None = None
+    # The kind of segments whose ranks count: all users, or each region (only with `ranks`).
+    segment: str = GLOBAL
 
     def is_for(self, window: str) -> bool:
         return not self.windows or window in self.windows

@@ -339,7 +339,8 @@ class RewardEntry(Answer):
     period: str
     user_id: str
     reward: str
-    rank: int
+    rank: Annotated[int, Meta(description="In the segment.")]
+    segment: str
     score: float
     prize: Any
     granted_at: Instant

@@ -10,6 +10,7 @@ from laurels.core.checks import exact_score, is_deeper
 from laurels.core.instants import LAST_US, to_datetime, to_us
 from laurels.core.limits import METADATA_DEPTH, PRIZE_BYTES
 from laurels.core.order import Order
+from laurels.core.people import GLOBAL
 from laurels.core.rewards import Between, Reward
 from laurels.core.windows import ALL, DAILY, MONTHLY, WEEKLY, Day, Period, PeriodState, Window, check_window
 from laurels.errors import Invalid
@@ -68,10 +69,12 @@ def show_windows(windows: Sequence[Window]) -> list[str | WindowBody]:
     ]
 
 
-def read_rewards(sent: Sequence[RewardBody], windows: Sequence[Window]) -> tuple[Reward, ...]:
+def read_rewards(sent: Sequence[RewardBody], windows: Sequence[Window], segments: Sequence[str]) -> tuple[Reward, ...]:
     rewards: list[Reward] = []
     for number, body in enumerate(sent):
         wrong = _reward_fault(body, {other.name for other in rewards}, {window.name for window in windows})
+        if wrong is None and body.segment not in segments:
+            wrong = f"the board does not rank the segments {body.segment!r}"
         if wrong is not None:
             raise Invalid("invalid_reward", _sentence(wrong), field=f"rewards[{number}]", rule=wrong)
         rewards.append(
@@ -82,6 +85,7 @@ def read_rewards(sent: Sequence[RewardBody], windows: Sequence[Window]) -> tuple
                 None if body.ranks is None else Between(body.ranks.from_, body.ranks.to),
                 body.top_percent,
                 None if body.scores is None else Between(_bound(body.scores.at_least), _bound(body.scores.at_most)),
+                body.segment,
             )
         )
     return tuple(rewards)
@@ -92,6 +96,8 @@ def _reward_fault(body: RewardBody, taken: set[str], windows: set[str]) -> str |
         return f"the reward {body.name!r} is listed twice"
     if sum(each is not None for each in (body.ranks, body.top_percent, body.scores)) != 1:
         return "exactly one of ranks, topPercent and scores is required"
+    if body.segment != GLOBAL and body.ranks is None:
+        return "a reward for the ranks in each region needs ranks"
     if body.ranks is not None and body.ranks.from_ > body.ranks.to:
         return "in ranks, from must not be greater than to, such as from 1 to 3"
     if body.scores is not None and body.scores.at_least is None and body.scores.at_most is None:
@@ -116,6 +122,7 @@ def show_rewards(rewards: Sequence[Reward]) -> list[RewardBody]:
             scores=None
             if reward.scores is None
             else RewardScores(at_least=reward.scores.low, at_most=reward.scores.high),
+            segment="global" if reward.segment == GLOBAL else "region",
         )
         for reward in rewards
     ]

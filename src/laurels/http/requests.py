@@ -246,6 +246,9 @@ class RewardBody(Body, omit_defaults=True):
         | None
     ) = None
     scores: Annotated[RewardScores | None, Meta(description="A range of final scores, bounds included.")] = None
+    segment: Annotated[
+        Literal["global", "region"], Meta(description="`region`: the ranks in each region. Needs `ranks`.")
+    ] = "global"
 
 
 Windows = Annotated[

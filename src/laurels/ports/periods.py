@@ -36,7 +36,10 @@ class Final(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """A reward that a user earned when a period ended. `prize` is JSON text."""
+    """A reward that a user earned when a period ended. `prize` is JSON text.
+
+    `place` is the position among all users of the period, so that it is unique. `rank` is the rank in the segment.
+    """
 
     period_id: int
     place: int
@@ -48,6 +51,7 @@ class Grant(Struct, frozen=True):
     granted_at: int
     claimed_at: int | None = None
     claimed_by: str | None = None
+    segment: str = GLOBAL
 
 
 class Result(Struct, frozen=True):

@@ -103,6 +103,7 @@ class PostgresPeriodStore:
                     [grant.granted_at for grant in grants],
                     [grant.claimed_at for grant in grants],
                     [grant.claimed_by for grant in grants],
+                    [grant.segment for grant in grants],
                 )
             await _insert_messages(connection, messages)
 

@@ -102,6 +102,7 @@ class SqlitePeriodStore:
                         g.granted_at,
                         g.claimed_at,
                         g.claimed_by,
+                        g.segment,
                     )
                     for g in grants
                 ],

@@ -67,7 +67,7 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
         metadata=body.metadata,
         grace_s=body.grace_seconds,
         flush_ms=body.flush_ms,
-        rewards=read_rewards(body.rewards, windows),
+        rewards=read_rewards(body.rewards, windows, segments),
         keep_events_days=body.keep_events_days,
         keep_periods_days=body.keep_periods_days,
         created_by=call.caller.key_id,
@@ -135,7 +135,7 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
     }
     if body.rewards is not UNSET:
         windows = board.windows if sent["windows"] is UNSET else sent["windows"]
-        sent["rewards"] = read_rewards(body.rewards, windows)
+        sent["rewards"] = read_rewards(body.rewards, windows, board.segments)
     if body.metadata is not UNSET:
         canonical_metadata(body.metadata)
     for name, field, moment in (("start_at", "startTime", body.start_time), ("end_at", "endTime", body.end_time)):

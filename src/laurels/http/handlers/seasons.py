@@ -167,6 +167,7 @@ def _entry(granted: Granted) -> RewardEntry:
         user_id=grant.user_id,
         reward=grant.reward,
         rank=grant.rank,
+        segment=grant.segment,
         score=grant.score,
         prize=msgspec.json.decode(grant.prize),
         granted_at=to_datetime(grant.granted_at),

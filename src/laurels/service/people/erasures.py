@@ -211,6 +211,7 @@ class Erasures:
                     "period": period.name,
                     "reward": grant.reward,
                     "rank": grant.rank,
+                    "segment": grant.segment,
                     "prize": msgspec.Raw(grant.prize.encode()),
                     "withdrawn": period.is_replaced,
                     "claimedAt": None if grant.claimed_at is None else to_datetime(grant.claimed_at),

@@ -294,6 +294,7 @@ class Publisher:
             "userId": grant.user_id,
             "reward": grant.reward,
             "rank": grant.rank,
+            "segment": grant.segment,
             "score": grant.score,
             "prize": msgspec.Raw(grant.prize.encode()),
         }

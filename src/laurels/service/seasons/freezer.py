@@ -14,7 +14,7 @@ as `NAME@1`.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -124,7 +124,7 @@ class Freezer:
             world = [final for final in finals if final.segment == GLOBAL]
             # Rows that an earlier attempt wrote are numbered too, because the ranks after them depend on them.
             if board.is_segmented or world[-1].place > done:
-                grants, new = await self._known_grants(period, award.grants(world))
+                grants, new = await self._known_grants(period, award.grants(finals, numbering.positions))
                 await seasons.write_finals(period.id, finals, grants, award.messages(new) if tells else [])
                 GRANTS.inc(len(new))
             await asyncio.sleep(0)
@@ -214,10 +214,16 @@ class _Numbering:
         self._capacity = capacity
         # Per segment, of the last row: place, competition rank, dense rank and score.
         self._last: dict[str, tuple[int, int, int, float | None]] = {}
+        self._rows = 0
+        # The position of each user of the last chunk among all users, without a capacity.
+        self.positions: dict[str, int] = {}
 
     def number(self, rows: Iterable[Row]) -> list[Final]:
         finals = []
+        self.positions = {}
         for row in rows:
+            self._rows += 1
+            self.positions[row.user_id] = self._rows
             standing = row.ranked
             assert standing is not None, "ordered_rows omits removed and hidden users"
             score, at = standing.score, standing.achieved_at
@@ -245,13 +251,25 @@ class _Award:
         self._now = now
         self._rewards = [(reward, msgspec.json.encode(reward.prize).decode()) for reward in terms.rewards]
 
-    def grants(self, finals: Sequence[Final]) -> list[Grant]:
+    def grants(self, finals: Sequence[Final], positions: Mapping[str, int]) -> list[Grant]:
+        """Return what these final ranks earn. `positions` are those of their users among all users."""
         shared = self._board.rank_style is RankStyle.COMPETITION
         return [
-            Grant(self._period.id, final.place, reward.name, final.user_id, rank, final.score, prize, self._now)
+            Grant(
+                self._period.id,
+                positions[final.user_id],
+                reward.name,
+                final.user_id,
+                rank,
+                final.score,
+                prize,
+                self._now,
+                segment=final.segment,
+            )
             for final in finals
             for reward, prize in self._rewards
-            if reward.is_earned(rank := final.competition if shared else final.place, final.score, self._total)
+            if reward.segment == final.segment.partition(":")[0]
+            and reward.is_earned(rank := final.competition if shared else final.place, final.score, self._total)
         ]
 
     def messages(self, grants: Sequence[Grant]) -> list[Message]:
@@ -266,6 +284,7 @@ class _Award:
                         "userId": grant.user_id,
                         "reward": grant.reward,
                         "rank": grant.rank,
+                        "segment": grant.segment,
                         "score": grant.score,
                         "prize": msgspec.Raw(grant.prize.encode()),
                     }

@@ -16,9 +16,9 @@ SELECT $1, * FROM unnest($2::text[], $3::bigint[], $4::text[], $5::double precis
 ON CONFLICT DO NOTHING;
 
 -- name: insert_grant
-INSERT INTO grants (period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by)
+INSERT INTO grants (period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by, segment)
 SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::double precision[], $7::text[],
-                         $8::bigint[], $9::bigint[], $10::text[])
+                         $8::bigint[], $9::bigint[], $10::text[], $11::text[])
 ON CONFLICT DO NOTHING;
 
 -- name: old_events

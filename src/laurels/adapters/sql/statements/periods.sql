@@ -59,7 +59,7 @@ ORDER BY f.period_id, f.segment LIMIT $5;
 
 -- name: grants_of_user
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
-       g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
+       g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by, g.segment
 FROM grants g JOIN periods p ON p.id = g.period_id
 WHERE g.user_id = $1 AND p.board_id = ANY ($2::bigint[])
   AND (p.state IN ('frozen', 'pruned') OR ($7 AND p.state IN ('superseded', 'discarded')))
@@ -67,12 +67,12 @@ WHERE g.user_id = $1 AND p.board_id = ANY ($2::bigint[])
 ORDER BY p.frozen_at DESC, p.id DESC, g.reward LIMIT $6;
 
 -- name: grants_of_period
-SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by FROM grants
+SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by, segment FROM grants
 WHERE period_id = $1 AND (place, reward) > ($2, $3) ORDER BY place, reward LIMIT $4;
 
 -- name: find_grant
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
-       g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
+       g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by, g.segment
 FROM grants g JOIN periods p ON p.id = g.period_id
 WHERE g.period_id = $1 AND g.place = $2 AND g.reward = $3 AND p.state IN ('frozen', 'pruned', 'superseded', 'discarded');
 
@@ -161,7 +161,7 @@ WITH RECURSIVE newer (id) AS (
     SELECT p.id FROM periods p JOIN newer ON p.replaces = newer.id
 )
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
-       g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by
+       g.period_id, g.place, g.reward, g.user_id, g.rank, g.score, g.prize, g.granted_at, g.claimed_at, g.claimed_by, g.segment
 FROM grants o JOIN periods p ON p.id IN (SELECT id FROM newer)
 JOIN grants g ON g.period_id = p.id AND g.user_id = o.user_id AND g.reward = o.reward AND g.claimed_at IS NOT NULL
 WHERE o.period_id = $1 AND o.place = $2 AND o.reward = $3 AND p.state <> 'refreezing'
@@ -188,7 +188,7 @@ WHERE board_id = $1 AND user_id BETWEEN $2 AND $3
 ORDER BY user_id, seq;
 
 -- name: grants_of_users
-SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by FROM grants
+SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by, segment FROM grants
 WHERE user_id = ANY ($2::text[]) AND period_id IN (
     WITH RECURSIVE old (id) AS (
         SELECT $1::bigint UNION ALL
