@@ -28,7 +28,7 @@ def served(tmp_path: Path) -> Iterator[RunningServer]:
 def test_simulated_players_are_the_same_for_the_same_seed() -> None:
     def story(seed: int) -> list[tuple[str, int]]:
         simulation = Simulation(100, seed)
-        return [(play.user_id, play.points) for play in itertools.islice(simulation.plays(adds=True), 2000)]
+        return [(play.user_id, play.points) for play in itertools.islice(simulation.plays(adds=True, before={}), 2000)]
 
     plays = story(1)
     assert plays == story(1)

@@ -205,7 +205,7 @@ def test_live_view_of_a_segment_includes_display_names(
     [
         ("nobody/live", 4401, "key_required"),
         ("default/live?limit=0", 4422, "out_of_range"),
-        ("default/live?segment=region:kr", 4422, "segment_not_available"),
+        ("default/live?segment=team:red", 4422, "segment_not_available"),
         ("default/live?window=daily", 4422, "window_not_available"),
         ("default/live?colour=red", 4422, "unknown_field"),
         ("default/top", 4404, "no_such_address"),

@@ -121,6 +121,8 @@ def test_entries_include_attributes_and_metadata_on_request(
         assert game.get(board + "/search", params={"q": "ada"} | both).json()["users"][0]["attributes"] == {
             "class": "mage"
         }
+        # No cache on the way may show it to others.
+        assert game.get(board + "/top", params=both).headers["Cache-Control"] == "no-store"
         # The cached page follows the profile.
         game.patch(f"{API}/users/ada", json={"attributes": {"class": "thief"}})
         assert game.get(board + "/top", params=both).json()["users"][0]["attributes"] == {"class": "thief"}
@@ -129,6 +131,8 @@ def test_entries_include_attributes_and_metadata_on_request(
         problem(player.get(board + "/top", params=both), 403, "role_forbidden", "include")
         problem(player.get(board + "/users/ada/around", params=both), 403, "role_forbidden", "include")
         game.patch(board, json={"publicFields": ["metadata"]})
+        problem(player.get(board + "/top", params={"include": "metadata"}), 403, "role_forbidden", "include")
+        game.patch(board, json={"publicFields": ["scoreMetadata"]})
         assert player.get(board + "/top", params={"include": "metadata"}).json()["users"][0]["metadata"] == {
             "car": "red"
         }

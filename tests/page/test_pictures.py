@@ -26,7 +26,7 @@ def test_screenshots_of_a_board_are_written(
     )
     simulation = Simulation(300, 11)
     totals: dict[str, int] = {}
-    for play in islice(simulation.plays(adds=True), 8000):
+    for play in islice(simulation.plays(adds=True, before={}), 8000):
         totals[play.user_id] = totals.get(play.user_id, 0) + play.points
     profiles = [
         {"userId": player.user_id, "displayName": player.name, "region": player.region} for player in simulation.players

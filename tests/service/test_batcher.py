@@ -362,3 +362,47 @@ def test_expected_wait_follows_from_the_queue_of_the_pod_and_the_pace(tmp_path: 
             assert batcher.queued_s("default") == 0
 
     asyncio.run(run())
+
+
+def test_lost_answer_to_a_score_for_several_boards_names_the_event_to_repeat(tmp_path: Path) -> None:
+    class LosingLedger(SqliteLedger):
+        async def record_all(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:
+            await super().record_all(events, history)
+            error = Unavailable("ledger_unavailable", "PostgreSQL can't be reached.")
+            error.outcome_unknown = True
+            raise error
+
+    async def run() -> None:
+        ledger = LosingLedger(tmp_path / "laurels.db", FakeClock())
+        async with running(tmp_path, ledger=ledger) as laurels:
+            boards = [laurels.boards.all()[0]]
+            with pytest.raises(Unavailable) as caught:
+                await laurels.submissions.submit_to_boards(boards, Submission("ada", 5))
+            assert (caught.value.code, caught.value.outcome_unknown) == ("write_timeout", True)
+            (event,) = await laurels.ledger.user_events(boards[0].id, "ada", before_seq=None, limit=10)
+            assert event.event_id in caught.value.message
+
+    asyncio.run(run())
+
+
+def test_scores_for_several_boards_of_one_pod_leave_room_for_another(tmp_path: Path) -> None:
+    class SlowLedger(SqliteLedger):
+        order: list[str] = []  # noqa: RUF012 - one test uses it
+
+        async def record_all(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:
+            await asyncio.sleep(0.01)
+            self.order.append(events[0].board.pod_id)
+            return await super().record_all(events, history)
+
+    async def run() -> None:
+        ledger = SlowLedger(tmp_path / "laurels.db", FakeClock())
+        async with running(tmp_path, ledger=ledger) as laurels:
+            await laurels.access.create_pod("small", "Small")
+            board = Board(id=0, uuid="small", pod_id="small", name="S", created_at=0)
+            small = await laurels.boards.create(board, None)
+            busy = laurels.boards.all()[0]
+            calls = [laurels.submissions.submit_to_boards([busy], Submission(f"u{n}", n)) for n in range(30)]
+            await asyncio.gather(*calls, laurels.submissions.submit_to_boards([small], Submission("ada", 1)))
+            assert ledger.order.index("small") <= 2
+
+    asyncio.run(run())

@@ -403,7 +403,7 @@ def test_refreeze_keeps_the_places_of_erased_users(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("rule", list(Rule))
-def test_preview_of_a_void_tells_what_it_then_does(stage: Stage, rule: Rule) -> None:
+def test_preview_of_a_void_tells_what_it_then_does(stage: Stage, rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(laurels: Laurels) -> None:
         await create(laurels, rule=rule)
         for number in range(4):
@@ -427,5 +427,9 @@ def test_preview_of_a_void_tells_what_it_then_does(stage: Stage, rule: Rule) -> 
         assert (nothing.events, nothing.users, nothing.scores) == (0, 0, [])
         named = await laurels.moderation.preview_void(held(laurels), EventFilter(event_ids=["ada-0", "cyd-2", "no"]))
         assert (named.events, named.users) == (2, 2)
+        # It gives up in time, also if nothing matches.
+        monkeypatch.setattr(moderation, "WAIT_S", 0.0)
+        late = await laurels.moderation.preview_void(held(laurels), EventFilter(match={"source": "nowhere"}))
+        assert (late.events, late.is_complete) == (0, False)
 
     play(stage, work)

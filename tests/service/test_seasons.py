@@ -413,6 +413,10 @@ def test_window_has_its_own_capacity_also_in_final_ranks(stage: Stage) -> None:
         day = next(period.name for period in held(laurels).periods if period.window == "daily")
         await pass_days(laurels, stage, 2)
         assert [user for _, user, _ in await top(laurels, period=day)] == ["u5", "u4"]
+        # A score is placed among the final ranks with the capacity that they have.
+        for new, rank in ((4.5, 2), (3.5, None)):
+            place = (await laurels.score_reads.place(held(laurels), Selection(period=day), new, 0, 0)).value
+            assert (place.rank, place.ranked_users) == (rank, 2)
         # Only the capacity of a window can be changed, and what has ended keeps it.
         changed = (replace(DAILY, capacity=1), Window("weekly", capacity=5), ALL_TIME)
         await laurels.boards.change(held(laurels), {"windows": changed})

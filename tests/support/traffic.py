@@ -280,7 +280,11 @@ class Reader(_Client):
     ) -> None:
         answer = response.json()
         entries = answer.get("users", [answer])
-        problems = check_entries(board, entries, answer["totalUsers"], from_the_top=path.startswith("top"))
+        if answer.get("rankState") == "outside_capacity":
+            # Only the score can be checked.
+            problems = [] if answer["totalUsers"] == board.capacity and answer["rank"] is None else [f"{answer}"]
+        else:
+            problems = check_entries(board, entries, answer["totalUsers"], from_the_top=path.startswith("top"))
         for entry in entries:
             user, score = entry["userId"], entry["score"]
             if not board.judged and not is_possible(board, score, ranked[user], sent[user]):

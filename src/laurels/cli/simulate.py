@@ -140,7 +140,7 @@ class Game:
 
     async def play(self, rate: float, duration: float | None, stopped: asyncio.Event) -> None:
         adds = self._definition.rule is Rule.INCREMENT
-        plays = self._simulation.plays(adds=adds)
+        plays = self._simulation.plays(adds=adds, before=self._before)
         began = time.monotonic()
         calls: set[asyncio.Task[None]] = set()
         first = asyncio.create_task(self._play_first(stopped, adds=adds))

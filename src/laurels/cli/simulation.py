@@ -7,7 +7,7 @@ move up and down, and that of player 1 moves all the time.
 import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
@@ -81,12 +81,12 @@ class Simulation:
         self._eagerness = list(itertools.accumulate(player.eagerness for player in self.players))
         self._online: list[Player] = []
 
-    def plays(self, *, adds: bool) -> Iterator[Play]:
-        """Yield plays in order, forever. `adds`: the board adds points up.
+    def plays(self, *, adds: bool, before: Mapping[str, float]) -> Iterator[Play]:
+        """Yield plays in order, forever. `adds`: the board adds points up. `before`: the scores that players have.
 
         The first player never leaves.
         """
-        del adds  # points are points
+        del adds, before  # points are points
         rng, first = self._rng, self.players[0]
         wanted = max(1, round(ONLINE_SHARE * len(self.players)))
         while True:
@@ -114,15 +114,17 @@ class Chess(Simulation):
         super().__init__(players, seed)
         self._ratings: dict[str, int] = {}
 
-    def plays(self, *, adds: bool) -> Iterator[Play]:
-        """Yield a first rating of every player, then changes of ratings, forever.
+    def plays(self, *, adds: bool, before: Mapping[str, float]) -> Iterator[Play]:
+        """Yield a first rating of every player who has none, then changes of ratings, forever.
 
         A play has the change if the board adds up, otherwise the new rating. All plays of the first player but the
         first one come from `first_play`.
         """
+        self._ratings = {user_id: round(score) for user_id, score in before.items()}
         for player in self.players:
-            self._ratings[player.user_id] = rating = self._rng.randint(0, HIGHEST_RATING)
-            yield Play(player.user_id, rating)
+            if player.user_id not in before:
+                self._ratings[player.user_id] = rating = self._rng.randint(0, HIGHEST_RATING)
+                yield Play(player.user_id, rating)
         others = self.players[1:] or self.players
         while True:
             yield self._move(self._rng.choice(others), adds=adds)

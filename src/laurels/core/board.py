@@ -32,7 +32,8 @@ class PublicField(StrEnum):
     REWARDS = "rewards"
     # The rankings of circles, which list their members.
     CIRCLES = "circles"
-    # The attributes of users, in entries on request.
+    # In entries, on request: the metadata of the scores that count, and the attributes of users.
+    SCORE_METADATA = "scoreMetadata"
     ATTRIBUTES = "attributes"
 
 

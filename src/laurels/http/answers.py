@@ -233,7 +233,7 @@ class DistributionAnswer(Answer):
     ] = UNSET
     sum: Annotated[
         float | UnsetType,
-        Meta(description="If requested. A double, so its last digits can be rounded; from the ledger, a moment later."),
+        Meta(description="If requested. A double, so its last digits can be rounded; up to ten seconds old."),
     ] = UNSET
     mean: Annotated[float | UnsetType | None, Meta(description="If requested. null: no user is ranked.")] = UNSET
 

@@ -546,14 +546,16 @@ class Endpoint:
     def is_private(self, call: Call[Any, Any]) -> bool:
         """Return True if no cache may keep the answer.
 
-        The calls in the hot lane show what everybody sees, unless the board is private, or they show it to one player
-        or the ranking of a circle.
+        The calls in the hot lane show what everybody sees, unless the board is private, or they show it to one player,
+        the ranking of a circle, or more than names.
         """
         if self.traits.hot is None or call.caller.player is not None:
             return True
         if self.body_type is not None:
             return False
         query = call.query
+        if getattr(query, "include", None) is not None:
+            return True
         return not call.board.public or query.viewer is not None or str(query.segment).startswith(CIRCLE)
 
     def _query(self, query_string: bytes) -> Any:

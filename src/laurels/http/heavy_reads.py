@@ -20,7 +20,7 @@ Rows = Callable[[Call[Any, Any]], int]
 
 def in_turn(handler: Handler, rows: Rows) -> Handler:
     """Return a handler that waits for its turn if the call reads many rows."""
-    is_list = rows is listed
+    is_list = rows in {listed, slow}
 
     @functools.wraps(handler)
     async def run(call: Call[Any, Any]) -> Any:
@@ -40,6 +40,9 @@ def parts(call: Call[Any, Any]) -> int:
 
 
 def page(call: Call[Any, Any]) -> int:
+    if getattr(call.query, "include", None) is not None:
+        # The events of each user are looked through.
+        return limits.PAGE_ENTRIES
     return int(call.query.limit) + (parts(call) - 1 if hasattr(call, "board") else 0)
 
 
@@ -48,17 +51,26 @@ def listed(call: Call[Any, Any]) -> int:
     return page(call)
 
 
+def slow(call: Call[Any, Any]) -> int:
+    """Return the rows of a call that waits for SQL for seconds, so that several of these run at once."""
+    return most(call)
+
+
 def boards(call: Call[Any, Any]) -> int:
     return ROWS_PER_BOARD * int(call.query.limit)
 
 
 def around(call: Call[Any, Any]) -> int:
+    if getattr(call.query, "include", None) is not None:
+        return limits.PAGE_ENTRIES
     # With `fill`, both sides are read in full.
     sides = 2 if getattr(call.query, "fill", False) else 1
     return sides * int(call.query.above + call.query.below) + parts(call) - 1
 
 
 def users(call: Call[Any, Any]) -> int:
+    if call.query.include is not None:
+        return limits.PAGE_ENTRIES
     return len(call.body.user_ids) + parts(call) - 1
 
 

@@ -177,7 +177,7 @@ ROUTES = [
         scores.post_removals,
         audited=True,
         needs_body=True,
-        rows=heavy_reads.most,
+        rows=heavy_reads.slow,
         scope=Scope.MODERATION,
         body_bytes=limits.RANKS_BODY_BYTES,
         idempotency_key=True,
@@ -339,7 +339,7 @@ ROUTES = [
         guards.board_writer,
         moderation.post_void_preview,
         scope=Scope.MODERATION,
-        rows=heavy_reads.most,
+        rows=heavy_reads.slow,
         body_bytes=limits.VOID_BODY_BYTES,
     ),
     route(

@@ -384,8 +384,11 @@ class Ledger(Protocol):
     ) -> list[StoredEvent]:
         """Return a user's events on a board, voided ones too, latest arrival first, before `before_seq`."""
 
-    async def events_at(self, board_id: int, moments: Sequence[tuple[str, int]]) -> list[StoredEvent]:
-        """Return the events that count of some users, each at one instant. Costs a look at all events of each user."""
+    async def events_at(self, board_id: int, moments: Sequence[tuple[str, int, float | None]]) -> list[StoredEvent]:
+        """Return one event that counts of each user at an instant: those with a score, or any (None).
+
+        Of several, the one with the smallest id, events other than 0 first. Costs a look at all events of each user.
+        """
 
     async def board_events(self, board_id: int, *, after_seq: int, limit: int, voided: bool) -> list[StoredEvent]:
         """Return a board's events after `after_seq`, in the order of arrival.

@@ -215,9 +215,11 @@ class PostgresLedger:
             await self.pool.read(lambda c: c.fetch(SQL["user_events"], board_id, user_id, last, limit))
         )
 
-    async def events_at(self, board_id: int, moments: Sequence[tuple[str, int]]) -> list[StoredEvent]:
-        users, times = [user_id for user_id, _ in moments], [at for _, at in moments]
-        return scores.read_events(await self.pool.read(lambda c: c.fetch(SQL["events_at"], board_id, users, times)))
+    async def events_at(self, board_id: int, moments: Sequence[tuple[str, int, float | None]]) -> list[StoredEvent]:
+        users, times, wanted = map(list, zip(*moments, strict=True))
+        # A scan, because one that takes long must not count as a lost ledger.
+        found = await self.pool.scan(lambda c: c.fetch(SQL["events_at"], board_id, users, times, wanted))
+        return scores.read_events(found)
 
     async def board_events(self, board_id: int, *, after_seq: int, limit: int, voided: bool) -> list[StoredEvent]:
         return scores.read_events(

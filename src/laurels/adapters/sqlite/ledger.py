@@ -207,7 +207,7 @@ class SqliteLedger:
     ) -> list[StoredEvent]:
         return await self.threads.read(lambda c: scores.user_events(c, board_id, user_id, before_seq, limit))
 
-    async def events_at(self, board_id: int, moments: Sequence[tuple[str, int]]) -> list[StoredEvent]:
+    async def events_at(self, board_id: int, moments: Sequence[tuple[str, int, float | None]]) -> list[StoredEvent]:
         return await self.threads.read(lambda c: scores.events_at(c, board_id, moments))
 
     async def board_events(self, board_id: int, *, after_seq: int, limit: int, voided: bool) -> list[StoredEvent]:

@@ -187,7 +187,9 @@ def user_events(
     return read_events(connection.execute(SQL["user_events"], (board_id, user_id, last, limit)))
 
 
-def events_at(connection: sqlite3.Connection, board_id: int, moments: Sequence[tuple[str, int]]) -> list[StoredEvent]:
+def events_at(
+    connection: sqlite3.Connection, board_id: int, moments: Sequence[tuple[str, int, float | None]]
+) -> list[StoredEvent]:
     return read_events(connection.execute(SQL["events_at"], (json.dumps(moments), board_id)))
 
 

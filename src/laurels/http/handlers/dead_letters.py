@@ -82,7 +82,9 @@ async def post_discard(call: Call[NoQuery, DiscardRequest]) -> DiscardedAnswer:
     They stay in Kafka and can still be replayed, but lists leave them out, unless `replayed` is true.
     """
     ids = list(dict.fromkeys(call.body.ids))
-    count = await call.laurels.dead_letters.discard(await _pod_of(call), ids, call.body.reason)
+    # What is noted about dead letters belongs to a pod, so it must exist.
+    pod_id = await call.laurels.access.pod_of(call.caller, call.path("podId"))
+    count = await call.laurels.dead_letters.discard(pod_id, ids, call.body.reason)
     call.note_change(None, {"discarded": count, "reason": call.body.reason})
     return DiscardedAnswer(discarded=count)
 

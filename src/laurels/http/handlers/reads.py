@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from laurels.core.board import Board, Ranking, RankStyle
+from laurels.core.board import Board, PublicField, Ranking, RankStyle
 from laurels.core.checks import exact_score
 from laurels.core.distribution import DECILES, PER_PERCENT
 from laurels.core.instants import to_datetime
@@ -279,7 +279,7 @@ async def get_distribution(call: Call[DistributionQuery, None]) -> DistributionA
         found = zip(texts, spread.percentiles[len(DECILES) :], strict=False)
         answer.percentiles = [Percentile(percentile=float(text), score=score) for text, score in found]
     if query.sum:
-        count, answer.sum = (await call.laurels.score_reads.sum(board, selection)).value
+        count, answer.sum = await call.laurels.score_reads.sum(board, selection)
         answer.mean = answer.sum / count if count else None
     return answer
 
@@ -392,10 +392,11 @@ def _included(call: Call[Any, Any]) -> Sequence[str]:
         return ()
     caller, board = call.caller, call.board
     for kind in included.split(","):
-        if kind not in board.public_fields and (caller.is_from_outside or not caller.belongs_to(board)):
+        public = PublicField.SCORE_METADATA if kind == "metadata" else PublicField.ATTRIBUTES
+        if public not in board.public_fields and (caller.is_from_outside or not caller.belongs_to(board)):
             raise Forbidden(
                 "role_forbidden",
-                f"This needs a server key of the board's pod, unless the publicFields of the board have {kind!r}.",
+                f"This needs a server key of the board's pod, unless the board's publicFields have {public.value!r}.",
                 field="include",
             )
     return included.split(",")

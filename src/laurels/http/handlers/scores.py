@@ -15,7 +15,7 @@ from laurels.core.board import Board, RankStyle
 from laurels.core.ids import new_event_id
 from laurels.core.instants import to_datetime, to_us
 from laurels.core.scores import RankState
-from laurels.errors import Forbidden, Invalid, LaurelsError, NotFound, Unavailable
+from laurels.errors import Conflict, Forbidden, Invalid, LaurelsError, NotFound, Unavailable
 from laurels.http.answers import BatchAnswer, BoardsScoreAnswer, PeriodScore, ScoreAnswer, ScoreResult
 from laurels.http.board_parts import read_range
 from laurels.http.call import Answered, Call, Finish, HotPlan
@@ -260,6 +260,8 @@ async def post_removals(call: Call[NoQuery, RemovalsRequest]) -> RemovalsAnswer:
         found = await call.laurels.score_reads.in_range(
             board.uncapped(), selection, scores, 0, limits.REMOVED_USERS, reverse=False
         )
+        if found.period is not None and found.period.is_final:
+            raise Conflict("period_closed", "The period is final: its scores can't be removed.", field="window")
         user_ids, more = [entry.user_id for entry in found.value.entries], found.value.count > limits.REMOVED_USERS
     key = call.idempotency_key
     missing = []
@@ -270,7 +272,8 @@ async def post_removals(call: Call[NoQuery, RemovalsRequest]) -> RemovalsAnswer:
             missing.append(user_id)
     removed = len(user_ids) - len(missing)
     call.note_change(None, {"removed": removed})
-    return RemovalsAnswer(uuid=board.uuid, removed=removed, missing=missing, more=more)
+    # While the ranking lags, it may still show users who were removed: then a repetition would not help.
+    return RemovalsAnswer(uuid=board.uuid, removed=removed, missing=missing, more=more and removed > 0)
 
 
 def to_submission(user_id: str, update: ScoreUpdate, event_id: str | None) -> Submission:

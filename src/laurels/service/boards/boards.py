@@ -528,7 +528,8 @@ def _check_bounds(board: Board, before: Board | None = None) -> None:
 
 def _need_windows_kept(board: Board, windows: Sequence[Window]) -> None:
     """Raise Conflict if a change that was made for earlier windows of a board would drop later ones."""
-    if tuple(window.name for window in windows[: len(board.windows)]) != board.window_names:
+    kept = [replace(window, capacity=None) for window in windows[: len(board.windows)]]
+    if kept != [replace(window, capacity=None) for window in board.windows]:
         raise Conflict(
             "changed_meanwhile", "Another request added windows at the same time. Read the board and try again."
         )

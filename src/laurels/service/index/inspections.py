@@ -14,14 +14,14 @@ import structlog
 from laurels.core.board import Board
 from laurels.core.instants import SECOND_US
 from laurels.core.limits import DAY_US
-from laurels.errors import NotFound, TooMany
+from laurels.errors import LaurelsError, TooMany
 from laurels.metrics import CHECK_DIFFERENCES
 from laurels.ports import Clock, Index, Ledger
 from laurels.service.boards.boards import Boards
 from laurels.service.index.rebuild import Rebuilt, rebuild_board
 from laurels.service.index.repairer import IndexRepairer
 from laurels.service.index.updater import IndexUpdater
-from laurels.service.index.verify import Checked, Fault, verify_board
+from laurels.service.index.verify import Checked, Difference, Fault, verify_board
 
 log = structlog.get_logger()
 
@@ -30,11 +30,33 @@ MINUTE_US = 60 * SECOND_US
 # The daily check rests this many times as long as it works, at most MAX_PAUSE_S at a time, so that it delays nobody.
 REST = 3
 MAX_PAUSE_S = 1.0
+# The check compares the complete order of boards with up to this many keys, and of larger ones every user.
+CHECKED_KEYS = 1_000_000
+# How long a person waits for the check to end.
+GIVE_WAY_S = 10.0
 # How many boards and users with differences a report names.
 REPORTED_BOARDS = 20
 REPORTED_USERS = 10
 # A rebuild can't mend these: a stored row differs from its events.
 _OF_ROWS = {Fault.ROW_MISSING, Fault.ROW_EXTRA, Fault.ROW_DIFFERS, Fault.ROW_MISPLACED}
+
+
+class _Faults:
+    """The number of differences on a board, and the first users."""
+
+    def __init__(self) -> None:
+        self.count = self.of_rows = 0
+        self._users: dict[str, None] = {}
+
+    def add(self, differences: Sequence[Difference]) -> None:
+        self.count += len(differences)
+        self.of_rows += sum(each.fault in _OF_ROWS for each in differences)
+        for each in differences[:REPORTED_USERS]:
+            if len(self._users) < REPORTED_USERS:
+                self._users[each.user_id] = None
+
+    def report(self, board: Board) -> dict[str, Any]:
+        return {"board": board.uuid, "differences": self.count, "ofRows": self.of_rows, "users": list(self._users)}
 
 
 class Inspections:
@@ -56,12 +78,17 @@ class Inspections:
         self._clock = clock
         self._minute = None if check_at == OFF else _minute_of(check_at)
         self._running = asyncio.Lock()
+        self._gives_way = False
+        # Set while no daily check runs.
+        self._check_ended = asyncio.Event()
+        self._check_ended.set()
 
     async def verify(self) -> AsyncIterator[Checked]:
         """Verify every board. See verify.py.
 
         Raises TooMany if another inspection is running on this server.
         """
+        await self._stop_check()
         async with self._inspection():
             for board in self._boards.all():
                 async for checked in self._verify(board):
@@ -72,6 +99,7 @@ class Inspections:
 
         Raises TooMany if another inspection is running on this server.
         """
+        await self._stop_check()
         async with self._inspection():
             for board in boards:
                 async for rebuilt in rebuild_board(self._index, self._repairer, board):
@@ -92,33 +120,42 @@ class Inspections:
         """
         users = differences = rebuilt = 0
         found: list[dict[str, Any]] = []
+        unchecked: dict[str, str] = {}
+        self._gives_way = False
         async with self._inspection():
-            for board in self._boards.all():
-                faults: list[tuple[Fault, str]] = []
-                try:
-                    async for checked in _at_leisure(self._verify(board)):
-                        users += checked.users
-                        faults += [(each.fault, each.user_id) for each in checked.differences]
-                except NotFound:
-                    # The board was deleted meanwhile.
-                    continue
-                if not faults:
-                    continue
-                differences += len(faults)
-                rows = sum(fault in _OF_ROWS for fault, _ in faults)
-                if rows:
-                    log.error("rows_differ_from_events", board=board.uuid, rows=rows)
-                if rows < len(faults):
-                    log.error("index_differed", board=board.uuid, users=len(faults) - rows)
-                    rebuilt += await self._mend(board)
-                names = list(dict.fromkeys(user_id for _, user_id in faults))[:REPORTED_USERS]
-                found.append({"board": board.uuid, "differences": len(faults), "ofRows": rows, "users": names})
+            self._check_ended.clear()
+            try:
+                for board in self._boards.all():
+                    faults = _Faults()
+                    try:
+                        async for checked in _at_leisure(self._verify(board, CHECKED_KEYS)):
+                            users += checked.users
+                            faults.add(checked.differences)
+                            self._need_no_other()
+                        if faults.count > faults.of_rows:
+                            log.error("index_differed", board=board.uuid, users=faults.count - faults.of_rows)
+                            rebuilt += await self._mend(board)
+                    except TooMany:
+                        raise
+                    except LaurelsError as error:
+                        # For example, a period of the board has just ended.
+                        unchecked[board.uuid] = error.message
+                    if faults.of_rows:
+                        log.error("rows_differ_from_events", board=board.uuid, rows=faults.of_rows)
+                    if faults.count:
+                        differences += faults.count
+                        found.append(faults.report(board))
+            finally:
+                self._check_ended.set()
         CHECK_DIFFERENCES.set(differences)
-        return {"users": users, "differences": differences, "rebuilt": rebuilt, "boards": found[:REPORTED_BOARDS]}
+        report = {"users": users, "differences": differences, "rebuilt": rebuilt, "boards": found[:REPORTED_BOARDS]}
+        if unchecked:
+            report["unchecked"] = dict(list(unchecked.items())[:REPORTED_BOARDS])
+        return report
 
-    async def _verify(self, board: Board) -> AsyncIterator[Checked]:
+    async def _verify(self, board: Board, max_keys: int | None = None) -> AsyncIterator[Checked]:
         await self._updater.buffers.flush()
-        async for checked in verify_board(self._ledger, self._index, board.id, self._boards.by_id):
+        async for checked in verify_board(self._ledger, self._index, board.id, self._boards.by_id, max_keys):
             yield checked
 
     async def _mend(self, board: Board) -> int:
@@ -127,6 +164,18 @@ class Inspections:
         async for each in rebuild_board(self._index, self._repairer, self._boards.by_id(board.id)):
             count += each.done
         return count
+
+    async def _stop_check(self) -> None:
+        """Let the daily check end, because a person waits."""
+        self._gives_way = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GIVE_WAY_S):
+                await self._check_ended.wait()
+
+    def _need_no_other(self) -> None:
+        """Raise TooMany in the daily check if somebody waits for it to end."""
+        if self._gives_way:
+            raise TooMany("verify_running", "Somebody started a verification or a rebuild meanwhile.")
 
     @contextlib.asynccontextmanager
     async def _inspection(self) -> AsyncIterator[None]:

@@ -6,9 +6,12 @@ catch up before they count as differences.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from enum import StrEnum
+from heapq import merge
+from itertools import islice
 
 from msgspec import Struct
 
@@ -23,6 +26,7 @@ from laurels.ports import Held, Index, Ledger, Refolded, Row
 GRACE_S = 2.0
 HEALING_S = 30.0
 POLL_S = 0.05
+SLICE = 20_000
 
 
 class Fault(StrEnum):
@@ -52,11 +56,12 @@ class Checked(Struct, frozen=True):
 
 
 async def verify_board(
-    ledger: Ledger, index: Index, board_id: int, board_of: Callable[[int], Board]
+    ledger: Ledger, index: Index, board_id: int, board_of: Callable[[int], Board], max_keys: int | None = None
 ) -> AsyncIterator[Checked]:
     """Verify every user of a board.
 
-    Memory: one key per user, segment and open period.
+    Memory: one key per user, segment and open period, about 250 bytes each. If there are more than `max_keys`, the
+    complete order is not compared, but every user is.
     """
     board = board_of(board_id)
     seen: dict[int, _Seen] = {}
@@ -75,9 +80,14 @@ async def verify_board(
         for period in periods:
             rows = {user.user_id: row for user in chunk for row in user.rows if row.period_id == period.id}
             differences += await _check_index(index, board, period, chunk, rows)
-            seen[period.id].add(board, period, chunk)
+            if max_keys is None or sum(each.count for each in seen.values()) <= max_keys:
+                seen[period.id].add(board, period, chunk)
+            else:
+                seen[period.id].give_up()
         yield Checked(len(chunk), differences)
     for period in periods:
+        if seen[period.id].count > (max_keys or seen[period.id].count):
+            continue
         yield Checked(0, await _check_order(index, board, period, seen[period.id]))
 
 
@@ -99,6 +109,12 @@ class _Seen(Struct):
     revision: Hashable
     # Keyed by segment.
     keys: dict[str, list[bytes]]
+    count: float = 0
+
+    def give_up(self) -> None:
+        """Forget the keys, because there are too many."""
+        self.keys.clear()
+        self.count = math.inf
 
     def add(self, board: Board, period: Period, chunk: list[Refolded]) -> None:
         for user in chunk:
@@ -107,6 +123,7 @@ class _Seen(Struct):
                 key = encode_key(board.order, board.ties, fresh.score, fresh.achieved_at, user.user_id)
                 for segment in (GLOBAL, *user.segments):
                     self.keys.setdefault(segment, []).append(key)
+                    self.count += 1
 
 
 def _grace_s(board: Board) -> float:
@@ -223,7 +240,9 @@ async def _check_segment(
 
 
 def _ordered(board: Board, keys: list[bytes], capacity: int | None) -> list[str]:
-    return [decode_key(board.order, board.ties, key)[2] for key in sorted(keys)[:capacity]]
+    # In slices, because a sort lets no other thread run.
+    runs = [sorted(keys[start : start + SLICE]) for start in range(0, len(keys), SLICE)]
+    return [decode_key(board.order, board.ties, key)[2] for key in islice(merge(*runs), capacity)]
 
 
 def _show(standing: Standing | None) -> str:

@@ -243,9 +243,11 @@ class JobDefinitions:
             return False
         now = self._clock.now_us()
         last = await self._last_run(CHECK, now)
-        # A new ledger waits for the next time.
-        is_due = last is not None and last < due
-        if last is None or is_due:
+        if last is None:
+            # A new ledger waits for the next time.
+            last = min((board.created_at for board in self._boards.all()), default=now)
+        is_due = last < due
+        if is_due:
             self._last_runs[CHECK] = now
         return is_due
 

@@ -273,6 +273,8 @@ class Moderation:
         if act.kind == VOID:
             async for events in self._chosen_events(board, act.at, chosen):
                 as_of = self._ledger.as_of
+                if not events:
+                    continue
                 touched = await people.void(board, act, [event.seq for event in events])
                 await self._updater.apply(touched.rows, as_of, at_once=True)
             return await people.finish_action(act, self._clock.now_us())
@@ -296,6 +298,9 @@ class Moderation:
         after: int | None = 0
         while after is not None:
             found, after = await self._ledger.profiles.events_like(board.id, texts, after, at + 1, LOOK_AT)
+            if not found:
+                # So that the caller can give up between two looks.
+                yield []
             for step in _steps([event for event in found if not event.voided and _fits(event, chosen)]):
                 yield step
             await asyncio.sleep(0)

@@ -1,5 +1,8 @@
 """Reads by score: users in a range of scores, the rank of a score, the best percent, and pages from the end."""
 
+import asyncio
+import contextlib
+import time
 from collections.abc import Hashable
 from fractions import Fraction
 
@@ -8,9 +11,14 @@ from msgspec.structs import replace
 
 from laurels.core.board import Board, Ranking, RankStyle
 from laurels.core.order import Ties
+from laurels.errors import Stale, Unavailable
 from laurels.ports import Ledger, Page, RangePage, RankEntry, Ranks, ScoreRange
 from laurels.service.read.rank_source import ReadResult
-from laurels.service.read.reads import Reads, Selection, Target, style_of
+from laurels.service.read.reads import ATTEMPTS, Reads, Selection, Target, style_of
+
+# For how long a sum is kept, and for how many rankings.
+SUM_S = 10.0
+KEPT_SUMS = 1000
 
 
 class ScorePlace(Struct, frozen=True):
@@ -31,6 +39,8 @@ class ScoreReads:
     def __init__(self, reads: Reads, ledger: Ledger) -> None:
         self._reads = reads
         self._ledger = ledger
+        # When a sum was asked for, and its result.
+        self._sums: dict[Ranking, tuple[float, asyncio.Task[tuple[int, float]]]] = {}
 
     async def place(
         self, board: Board, selection: Selection, score: float, above: int, below: int
@@ -107,10 +117,37 @@ class ScoreReads:
 
         return await self._reads.read(board, selection, ask, ("page", offset, limit, percent, reverse, style), target)
 
-    async def sum(self, board: Board, selection: Selection) -> ReadResult[tuple[int, float]]:
-        """Return the number of ranked users and the sum of their scores, from the ledger. O(n)."""
-        period, ranking = await self._reads.target(board, selection)
-        return ReadResult(await self._ledger.sum_scores(ranking, final=period.is_final), degraded=False, period=period)
+    async def sum(self, board: Board, selection: Selection) -> tuple[int, float]:
+        """Return the number of ranked users and the sum of their scores, from the ledger. O(n).
+
+        Callers share the result for SUM_S seconds, because anybody may ask for it.
+        """
+        _, ranking = await self._reads.target(board, selection)
+        key = replace(ranking, shadow_viewer=None)
+        held = self._sums.get(key)
+        if held is None or (held[1].done() and time.monotonic() > held[0] + SUM_S):
+            if len(self._sums) >= KEPT_SUMS:
+                self._sums.clear()
+            task = asyncio.create_task(self._sum(board, selection), name="sum")
+            # Errors are not kept. Reading one avoids a warning if all callers are gone.
+            task.add_done_callback(lambda done: self._sums.pop(key, None) if done.exception() is not None else None)
+            held = self._sums[key] = (time.monotonic(), task)
+        return await asyncio.shield(held[1])
+
+    async def _sum(self, board: Board, selection: Selection) -> tuple[int, float]:
+        for _ in range(ATTEMPTS):
+            period, ranking = await self._reads.target(board, selection)
+            with contextlib.suppress(Stale):
+                found = await self._ledger.sum_scores(ranking, final=period.is_final)
+                # The rows are removed, or the final ranks pruned, in steps: then the sum may lack some.
+                if period.is_final:
+                    await self._ledger.periods.finals.count(ranking)
+                    return found
+                stored = await self._ledger.periods.find_period(board.id, period.name)
+                if stored is not None and not stored.is_final:
+                    return found
+            board = await self._reads.reload(board, period)
+        raise Unavailable("catching_up", "The board is being changed. Try again in a moment.")
 
 
 def _rank(score: float, offset: int, span: RangePage, ahead: int, style: RankStyle) -> int:

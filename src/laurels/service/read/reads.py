@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from laurels.core.distribution import DECILES
 from laurels.core.limits import SLUG_PATTERN
 from laurels.core.order import encode_key
 from laurels.core.people import GLOBAL, Hidden, SegmentKind, hidden_on
+from laurels.core.rewards import Terms
 from laurels.core.scores import Rule
 from laurels.core.windows import Period
 from laurels.errors import Invalid, NotFound, Stale, Unavailable
@@ -150,14 +152,17 @@ class Reads:
         style = style_of(board, selection)
 
         async def find(ranks: Ranks, ranking: Ranking) -> UserRank:
-            found = await ranks.find(ranking, user_id, style)
-            if found is not None:
-                return UserRank(found.entry, found.better, found.total, found.total, is_ranked=True)
-            found = await _find_outside(ranks, ranking, user_id)
-            if found is None:
-                raise _not_found(ranking, user_id)
-            ranked_users = ranking.limit(found.total)
-            return UserRank(found.entry, found.better, found.total, ranked_users, is_ranked=False)
+            while True:
+                found = await ranks.find(ranking, user_id, style)
+                if found is not None:
+                    return UserRank(found.entry, found.better, found.total, found.total, is_ranked=True)
+                outside = await _find_outside(ranks, ranking, user_id)
+                if outside is None:
+                    raise _not_found(ranking, user_id)
+                ranked_users = ranking.limit(outside.total)
+                # Otherwise, the user has come into the ranking between the two reads.
+                if outside.entry.rank > ranked_users:
+                    return UserRank(outside.entry, outside.better, outside.total, ranked_users, is_ranked=False)
 
         return await self.read(board, selection, find, ("rank", user_id, style))
 
@@ -250,15 +255,10 @@ class Reads:
         For sums, that is the last event that changed the score. Of several events at that time, the one with the
         smallest id. Users without metadata, and those whose event was removed after the retention time, are omitted.
         """
-        scores = {entry.user_id: entry.score for entry in entries}
-        moments = [(entry.user_id, entry.achieved_at) for entry in entries]
+        adds = board.rule is Rule.INCREMENT
+        moments = [(entry.user_id, entry.achieved_at, None if adds else entry.score) for entry in entries]
         events = await self._ledger.events_at(board.id, moments) if moments else []
-        chosen: dict[str, StoredEvent] = {}
-        for event in sorted(events, key=lambda event: event.event_id):
-            counts = event.score != 0 if board.rule is Rule.INCREMENT else event.score == scores[event.user_id]
-            if counts or (board.rule is Rule.INCREMENT and scores[event.user_id] == 0):
-                chosen.setdefault(event.user_id, event)
-        return {user_id: event.metadata for user_id, event in chosen.items() if event.metadata is not None}
+        return {event.user_id: event.metadata for event in events if event.metadata is not None}
 
     async def is_hidden(self, board: Board, user_id: str, viewer: str | None) -> bool:
         """Return True if `viewer` may not see a user of a board."""
@@ -361,13 +361,17 @@ class Reads:
     ) -> ReadResult[T]:
         """Reload a board whose period was just frozen or pruned, and read once more."""
         for _ in range(ATTEMPTS - 1):
-            self._seasons.forget(board, period)
-            await self._boards.reload([board.id])
-            board = self._boards.by_id(board.id)
+            board = await self.reload(board, period)
             period, ranking = await self.target(board, selection)
             with contextlib.suppress(Stale):
                 return await self._read_target(board, period, ranking, ask, question)
         raise Unavailable("catching_up", "The board is being changed. Try again in a moment.")
+
+    async def reload(self, board: Board, period: Period) -> Board:
+        """Return the current version of a board whose period was just frozen or pruned."""
+        self._seasons.forget(board, period)
+        await self._boards.reload([board.id])
+        return self._boards.by_id(board.id)
 
     def current_target(self, board: Board, window: str | None, segment: str | None) -> Target | None:
         """Return the target of a read of the current period, or None if only the ledger knows it.
@@ -419,6 +423,9 @@ class Reads:
                 field="period",
             )
         ranking = board.ranking(period.id, segment)
+        if period.is_final and period.terms:
+            # The board may have another capacity by now.
+            ranking = replace(ranking, capacity=msgspec.json.decode(period.terms, type=Terms).capacity)
         if selection.viewer is not None and not period.is_final:
             ranking = replace(ranking, shadow_viewer=await self._shadow_viewer(ranking, selection.viewer))
         return period, ranking

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, repeat
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 from msgspec import Struct
@@ -160,6 +161,7 @@ class Batcher:
         self._wake = asyncio.Event()
         # Writes that have a transaction of their own.
         self._wholes = asyncio.Semaphore(WHOLES_AT_ONCE)
+        self._turns_of_pods: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._closing = False
         self._worker: asyncio.Task[None] | None = None
 
@@ -228,26 +230,30 @@ class Batcher:
     async def _record_whole(
         self, events: Sequence[Event], wanted: RanksWanted, answered: "asyncio.Future[list[WriteResult | LaurelsError]]"
     ) -> None:
+        pod_id = events[0].board.pod_id
+        turn = self._turns_of_pods.setdefault(pod_id, asyncio.Semaphore(1))
         try:
-            async with self._wholes:
+            # One of each pod at a time, so that the others wait for at most one of it.
+            async with turn, self._wholes:
                 recording = await self._recorder.record_all(events)
             records = [each for each in recording.results if isinstance(each, RecordedEvent)]
             if len(records) == len(events) and are_stored(records):
                 self._count(recording)
-            answered.set_result(await self._rank(recording, wanted))
+            try:
+                answers = await self._rank(recording, wanted)
+            except Exception:
+                log.exception("rank_failed", events=len(events))
+                raise _may_be_stored(events, "The score was stored, but its rank is unknown.") from None
+            _settle(answered, answers)
         except LaurelsError as error:
-            answered.set_exception(error)
+            lost = isinstance(error, Unavailable) and error.outcome_unknown
+            _settle(answered, _may_be_stored(events, "The connection to the ledger was lost.") if lost else error)
         except Exception:
             log.exception("record_failed", events=len(events))
-            failure = Unavailable("internal", "The write failed. See the server's log for the reason.")
-            failure.outcome_unknown = True
-            answered.set_exception(failure)
+            _settle(answered, _may_be_stored(events, "The write failed. See the server's log for the reason."))
         finally:
-            # A caller that timed out does not read the error.
-            if answered.done() and not answered.cancelled():
-                answered.exception()
             self._waiting -= len(events)
-            self._pending[events[0].board.pod_id] -= len(events)
+            self._pending[pod_id] -= len(events)
 
     def send(self, event: Event, done: Done, wanted: RanksWanted = RanksWanted.BOTH) -> None:
         """Record one event like `write`, and call `done` with its result later, from the event loop."""
@@ -503,6 +509,20 @@ def _wanted(pieces: Sequence[_Piece]) -> RanksWanted | Mapping[tuple[int, str], 
             key = (event.board.id, event.user_id)
             wanted[key] = max(piece.wanted, wanted.get(key, RanksWanted.NONE))
     return wanted
+
+
+def _settle(
+    answered: "asyncio.Future[list[WriteResult | LaurelsError]]",
+    answer: list[WriteResult | LaurelsError] | LaurelsError,
+) -> None:
+    if answered.done():
+        return
+    if isinstance(answer, LaurelsError):
+        answered.set_exception(answer)
+        # A caller that timed out does not read the error.
+        answered.exception()
+    else:
+        answered.set_result(answer)
 
 
 def _resolve(

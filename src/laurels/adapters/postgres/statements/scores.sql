@@ -112,7 +112,9 @@ ORDER BY period_id, user_id FOR NO KEY UPDATE;
 INSERT INTO touches (board_id, user_id) SELECT * FROM unnest($1::bigint[], $2::text[]);
 
 -- name: events_at
-SELECT seq, event_id, e.user_id, score, e.at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped
-FROM unnest($2::text[], $3::bigint[]) AS m (user_id, at)
+SELECT DISTINCT ON (e.user_id) seq, event_id, e.user_id, e.score, e.at, received_at, voided_by IS NOT NULL AS voided,
+       metadata, stamped
+FROM unnest($2::text[], $3::bigint[], $4::double precision[]) AS m (user_id, at, score)
 JOIN events e ON e.board_id = $1 AND e.user_id = m.user_id COLLATE "C" AND e.at = m.at
-WHERE voided_by IS NULL;
+WHERE voided_by IS NULL AND (m.score IS NULL OR e.score = m.score)
+ORDER BY e.user_id, e.score <> 0 DESC, event_id;

@@ -47,9 +47,14 @@ WHERE version >= ? ORDER BY version LIMIT ?;
 SELECT count(*) FROM (SELECT 1 FROM scores WHERE version >= ? LIMIT ?);
 
 -- name: events_at
-SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL, metadata, stamped
-FROM json_each(?) AS m CROSS JOIN events ON user_id = json_extract(m.value, '$[0]') AND at = json_extract(m.value, '$[1]')
-WHERE board_id = ? AND voided_by IS NULL;
+SELECT seq, event_id, user_id, score, at, received_at, voided, metadata, stamped FROM (
+    SELECT e.seq, e.event_id, e.user_id, e.score, e.at, e.received_at, e.voided_by IS NOT NULL AS voided, e.metadata,
+           e.stamped, row_number() OVER (PARTITION BY e.user_id ORDER BY e.score <> 0 DESC, e.event_id) AS n
+    FROM json_each(?) AS m CROSS JOIN events e
+        ON e.user_id = json_extract(m.value, '$[0]') AND e.at = json_extract(m.value, '$[1]')
+    WHERE e.board_id = ? AND e.voided_by IS NULL
+      AND (json_extract(m.value, '$[2]') IS NULL OR e.score = json_extract(m.value, '$[2]'))
+) WHERE n = 1;
 
 -- name: sum_scores
 SELECT count(*), sum(score / :unit) FROM (
