@@ -246,8 +246,9 @@ class Batcher:
                 raise _may_be_stored(events, "The score was stored, but its rank is unknown.") from None
             _settle(answered, answers)
         except LaurelsError as error:
-            lost = isinstance(error, Unavailable) and error.outcome_unknown
-            _settle(answered, _may_be_stored(events, "The connection to the ledger was lost.") if lost else error)
+            if isinstance(error, Unavailable) and error.outcome_unknown and error.code != "write_timeout":
+                error = _may_be_stored(events, "The connection to the ledger was lost.")
+            _settle(answered, error)
         except Exception:
             log.exception("record_failed", events=len(events))
             _settle(answered, _may_be_stored(events, "The write failed. See the server's log for the reason."))
