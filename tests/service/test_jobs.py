@@ -16,12 +16,15 @@ from laurels.core.instants import SECOND_US
 from laurels.core.rewards import Between, Reward
 from laurels.core.scores import Rule, Standing
 from laurels.core.windows import ALL_TIME, Window
+from laurels.errors import TooMany, Unavailable
 from laurels.ports import Role, Row
 from laurels.service.boards.caller import Caller
+from laurels.service.index import inspections
+from laurels.service.index.verify import Checked, verify_board
 from laurels.service.laurels import Laurels
 from laurels.service.read.reads import Selection
 from laurels.service.write.submissions import Submission
-from support.services import Stage
+from support.services import Stage, differences
 from support.waiting import until_so
 
 DAY = 86_400 * SECOND_US
@@ -265,5 +268,84 @@ def test_daily_check_rebuilds_rankings_that_differ(kind: str, tmp_path: Path) ->
             assert report["boards"][0]["ofRows"] == 0
             assert await top(laurels) == right
             assert await reports(DAY) == clean
+
+    asyncio.run(run())
+
+
+def test_daily_check_stops_for_a_verification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with Stage("embedded", tmp_path).running(check_at="03:00") as laurels:
+            await create(laurels)
+            # The check pauses for ever after its first users, until it is stopped.
+            pause, paused = asyncio.Event(), asyncio.Event()
+
+            async def slowly(*arguments: Any) -> AsyncIterator[Checked]:
+                async for checked in verify_board(*arguments):
+                    paused.set()
+                    if arguments[-1] is not None:
+                        await pause.wait()
+                    yield checked
+
+            monkeypatch.setattr(inspections, "verify_board", slowly)
+            await laurels.submissions.submit_many(held(laurels), [Submission("ada", 5)])
+            checking = asyncio.create_task(laurels.inspections.check())
+            await paused.wait()
+            verifying = asyncio.create_task(differences(laurels))
+            await asyncio.sleep(0.05)
+            assert not verifying.done()
+            pause.set()
+            assert await verifying == []
+            with pytest.raises(TooMany, match="meanwhile"):
+                await checking
+            # The next check runs as usual.
+            assert (await laurels.inspections.check())["differences"] == 0
+
+    asyncio.run(run())
+
+
+def test_daily_check_reports_boards_that_it_could_not_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with Stage("embedded", tmp_path).running(check_at="03:00") as laurels:
+            await create(laurels)
+            await laurels.submissions.submit_many(held(laurels), [Submission("ada", 5)])
+            default = laurels.boards.all()[0]
+
+            async def failing(ledger: Any, index: Any, board_id: int, *rest: Any) -> AsyncIterator[Checked]:
+                if board_id == default.id:
+                    raise Unavailable("catching_up", "This ranking is gone.")
+                async for checked in verify_board(ledger, index, board_id, *rest):
+                    yield checked
+
+            monkeypatch.setattr(inspections, "verify_board", failing)
+            report = await laurels.inspections.check()
+            assert report["unchecked"] == {"default": "This ranking is gone."}
+            # The board behind it was compared.
+            assert report["users"] == 1
+
+    asyncio.run(run())
+
+
+def test_daily_check_compares_every_user_of_boards_with_too_many_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspections, "CHECKED_KEYS", 2)
+
+    async def run() -> None:
+        async with Stage("embedded", tmp_path).running(check_at="03:00") as laurels:
+            board = await create(laurels, windows=(ALL_TIME,))
+            await laurels.submissions.submit_many(held(laurels), [Submission(f"u{n}", n) for n in range(5)])
+            right = await top(laurels)
+            assert (await laurels.inspections.check())["differences"] == 0
+            (period,) = board.periods
+            rows = [row async for chunk in laurels.ledger.rows(period.id) for row in chunk]
+
+            async def wrong() -> AsyncIterator[list[Row]]:
+                yield [replace(rows[0], standing=Standing(99.0, stage_now)), *rows[1:]]
+
+            stage_now = laurels.clock.now_us()
+            await laurels.index.load(board.ranking(period.id), wrong(), await laurels.ledger.position())
+            report = await laurels.inspections.check()
+            assert (report["boards"][0]["users"], report["rebuilt"]) == (["u0"], 1)
+            assert await top(laurels) == right
 
     asyncio.run(run())

@@ -27,17 +27,17 @@ log = structlog.get_logger()
 
 OFF = "off"
 MINUTE_US = 60 * SECOND_US
-# The daily check rests this many times as long as it works, at most MAX_PAUSE_S at a time, so that it delays nobody.
-REST = 3
+# The pauses of the daily check, as a multiple of its working time, at most MAX_PAUSE_S each.
+PAUSE_RATIO = 3
 MAX_PAUSE_S = 1.0
 # The check compares the complete order of boards with up to this many keys, and of larger ones every user.
 CHECKED_KEYS = 1_000_000
-# How long a person waits for the check to end.
-GIVE_WAY_S = 10.0
+# How long `verify` and `rebuild` wait for the check to stop.
+STOP_WAIT_S = 10.0
 # How many boards and users with differences a report names.
 REPORTED_BOARDS = 20
 REPORTED_USERS = 10
-# A rebuild can't mend these: a stored row differs from its events.
+# Faults that a rebuild can't repair: a stored row differs from its events.
 _OF_ROWS = {Fault.ROW_MISSING, Fault.ROW_EXTRA, Fault.ROW_DIFFERS, Fault.ROW_MISPLACED}
 
 
@@ -78,7 +78,7 @@ class Inspections:
         self._clock = clock
         self._minute = None if check_at == OFF else _minute_of(check_at)
         self._running = asyncio.Lock()
-        self._gives_way = False
+        self._stop_requested = False
         # Set while no daily check runs.
         self._check_ended = asyncio.Event()
         self._check_ended.set()
@@ -116,25 +116,25 @@ class Inspections:
     async def check(self) -> dict[str, Any]:
         """Compare every ranking with the events, rebuild the rankings of boards that differ, and return a report.
 
-        Rows that differ from their events are reported and logged, because only a person can tell what happened.
+        Rows that differ from their events are only reported and logged: an operator must find out why.
         """
         users = differences = rebuilt = 0
         found: list[dict[str, Any]] = []
         unchecked: dict[str, str] = {}
-        self._gives_way = False
+        self._stop_requested = False
         async with self._inspection():
             self._check_ended.clear()
             try:
                 for board in self._boards.all():
                     faults = _Faults()
                     try:
-                        async for checked in _at_leisure(self._verify(board, CHECKED_KEYS)):
+                        async for checked in _with_pauses(self._verify(board, CHECKED_KEYS)):
                             users += checked.users
                             faults.add(checked.differences)
-                            self._need_no_other()
+                            self._raise_if_stopped()
                         if faults.count > faults.of_rows:
                             log.error("index_differed", board=board.uuid, users=faults.count - faults.of_rows)
-                            rebuilt += await self._mend(board)
+                            rebuilt += await self._rebuild(board)
                     except TooMany:
                         raise
                     except LaurelsError as error:
@@ -158,7 +158,7 @@ class Inspections:
         async for checked in verify_board(self._ledger, self._index, board.id, self._boards.by_id, max_keys):
             yield checked
 
-    async def _mend(self, board: Board) -> int:
+    async def _rebuild(self, board: Board) -> int:
         """Rebuild the rankings of a board, and return how many."""
         count = 0
         async for each in rebuild_board(self._index, self._repairer, self._boards.by_id(board.id)):
@@ -166,15 +166,15 @@ class Inspections:
         return count
 
     async def _stop_check(self) -> None:
-        """Let the daily check end, because a person waits."""
-        self._gives_way = True
+        """Stop the daily check if it is running, because an operator started another inspection."""
+        self._stop_requested = True
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GIVE_WAY_S):
+            async with asyncio.timeout(STOP_WAIT_S):
                 await self._check_ended.wait()
 
-    def _need_no_other(self) -> None:
-        """Raise TooMany in the daily check if somebody waits for it to end."""
-        if self._gives_way:
+    def _raise_if_stopped(self) -> None:
+        """Raise TooMany in the daily check if it must stop."""
+        if self._stop_requested:
             raise TooMany("verify_running", "Somebody started a verification or a rebuild meanwhile.")
 
     @contextlib.asynccontextmanager
@@ -188,12 +188,12 @@ class Inspections:
             yield
 
 
-async def _at_leisure(chunks: AsyncIterator[Checked]) -> AsyncIterator[Checked]:
+async def _with_pauses(chunks: AsyncIterator[Checked]) -> AsyncIterator[Checked]:
     """Yield chunks with pauses, so that other work has most of the processor and of the ledger."""
     start = time.monotonic()
     async for chunk in chunks:
         yield chunk
-        await asyncio.sleep(min(MAX_PAUSE_S, REST * (time.monotonic() - start)))
+        await asyncio.sleep(min(MAX_PAUSE_S, PAUSE_RATIO * (time.monotonic() - start)))
         start = time.monotonic()
 
 
