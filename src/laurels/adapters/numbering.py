@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from laurels.core.board import RankStyle
 from laurels.ports import RankEntry
@@ -36,3 +37,24 @@ def _shared_ranks(scores: Sequence[float], offset: int, first_rank: int, style: 
             rank = number if style is RankStyle.COMPETITION else rank + 1
         ranks.append(rank)
     return ranks
+
+
+class RangeBounds(NamedTuple):
+    """A range of scores as offsets, and the offsets of the entries to read: `start` is included, `stop` is not."""
+
+    before: int
+    after: int
+    start: int
+    stop: int
+
+
+def range_bounds(before: int, after: int, total: int, skip: int, limit: int, *, from_end: bool) -> RangeBounds:
+    """Return which entries `Ranks.in_range` reads, of `total` ranked users.
+
+    `before` users are better than the range, and the first user worse than it is at the offset `after`. Both may count
+    users who are not ranked.
+    """
+    before = min(before, total)
+    after = max(before, min(after, total))
+    first = (after if from_end else before) + skip
+    return RangeBounds(before, after, max(0, first), min(total, first + limit))

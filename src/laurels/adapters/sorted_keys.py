@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 
 from sortedcontainers import SortedList
 
-from laurels.adapters.numbering import number_entries
+from laurels.adapters.numbering import number_entries, range_bounds
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import bucket_edges, percentile_offsets
 from laurels.core.order import (
@@ -138,10 +138,7 @@ class RankedKeys:
         after = total
         if scores.worst is not None:
             after = int(self._keys.bisect_left(after_score(encode_score(self._order, scores.worst))))
-        before = min(before, total)
-        after = max(before, min(after, total))
-        first = (after if from_end else before) + skip
-        start, stop = max(0, first), min(first + limit, total)
+        before, after, start, stop = range_bounds(before, after, total, skip, limit, from_end=from_end)
         entries = self._entries(start, stop, style) if start < stop else []
         return RangePage(entries, start, before, after - before, total)
 

@@ -5,7 +5,7 @@ Every read scans the whole period, in one transaction with one snapshot, in whic
 
 from collections.abc import Sequence
 
-from laurels.adapters.numbering import number_entries
+from laurels.adapters.numbering import number_entries, range_bounds
 from laurels.adapters.postgres.pool import Connection, PostgresPool, T, Work
 from laurels.adapters.postgres.scores import need_live, signs
 from laurels.adapters.postgres.sql import SQL
@@ -59,10 +59,8 @@ class PostgresRanks:
             sign, _ = signs(ranking)
             (row,) = await connection.fetch(SQL["ranks_in_range"], *_of(ranking), sign, scores.best, scores.worst)
             total = ranking.limit(row["total"])
-            before = min(row["before"], total)
-            after = max(before, min(row["up_to"], total))
-            offset = (after if from_end else before) + skip
-            start, stop = max(0, offset), min(total, offset + limit)
+            bounds = range_bounds(row["before"], row["up_to"], total, skip, limit, from_end=from_end)
+            before, after, start, stop = bounds
             entries = (await _page(connection, ranking, start, stop - start, style)).entries if start < stop else []
             return RangePage(entries, start, before, after - before, total)
 

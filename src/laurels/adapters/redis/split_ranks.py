@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from laurels.adapters.numbering import number_entries
+from laurels.adapters.numbering import number_entries, range_bounds
 from laurels.adapters.redis.connection import Answer
 from laurels.adapters.redis.known_keys import KnownKeys
 from laurels.adapters.redis.packing import (
@@ -109,10 +109,8 @@ class SplitRanks:
                 wanted.append(Wanted(first))
             found = await self._gather(ranking, wanted, style, sigmas, [] if first is None else [first[0]], bounds)
             total = ranking.limit(found.total)
-            before, after = (min(total, sum(column)) for column in _columns(found))
-            after = max(before, after)
-            offset = (after if from_end else before) + skip
-            start, stop = max(0, offset), min(total, offset + limit)
+            before, after = map(sum, _columns(found))
+            before, after, start, stop = range_bounds(before, after, total, skip, limit, from_end=from_end)
             if start >= stop:
                 return RangePage([], start, before, after - before, total)
             near = found.slices[0]

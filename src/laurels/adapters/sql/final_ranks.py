@@ -8,6 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 
+from laurels.adapters.numbering import range_bounds
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import DECILES, bucket_edges, percentile_offsets
 from laurels.core.order import Order
@@ -71,9 +72,7 @@ class FinalRanks:
         before, after = (None if edge is None else next(found) for edge in (best, worst))
         before = 0 if before is None else before if ascending else total - before
         after = total if after is None else after if ascending else total - after
-        after = max(before, after)
-        offset = (after if from_end else before) + skip
-        start, stop = max(0, offset), min(total, offset + limit)
+        before, after, start, stop = range_bounds(before, after, total, skip, limit, from_end=from_end)
         entries = (await self.top(ranking, start, stop - start, style)).entries if start < stop else []
         return RangePage(entries, start, before, after - before, total)
 

@@ -99,23 +99,24 @@ class ScoreReads:
 
         A user is in the best x percent if less than x percent of the users have a better rank, as for rewards.
         """
+        if not reverse:
+            shown = await self._reads.top(board, selection, offset, limit, target)
+            page = shown.value
+            if percent is not None:
+                share = Fraction(repr(percent)) * page.total
+                page = Page([each for each in page.entries if (each.rank - 1) * 100 < share], page.total)
+            return replace(shown, value=page)
         style = style_of(board, selection)
 
         async def ask(ranks: Ranks, ranking: Ranking) -> Page:
-            if not reverse:
-                page = await ranks.top(ranking, offset, limit, style)
-                if percent is None:
-                    return page
-                share = Fraction(repr(percent)) * page.total
-                return Page([each for each in page.entries if (each.rank - 1) * 100 < share], page.total)
-            span = await ranks.in_range(ranking, ScoreRange(), -(offset + limit), limit, style, from_end=True)
-            entries = span.entries[: max(0, span.total - offset - span.start)][::-1]
+            found = await ranks.in_range(ranking, ScoreRange(), -(offset + limit), limit, style, from_end=True)
+            entries = found.entries[: max(0, found.total - offset - found.start)][::-1]
             if percent is not None:
-                share = Fraction(repr(percent)) * span.total
+                share = Fraction(repr(percent)) * found.total
                 entries = [each for number, each in enumerate(entries, offset) if number * 100 < share]
-            return Page(entries, span.total)
+            return Page(entries, found.total)
 
-        return await self._reads.read(board, selection, ask, ("page", offset, limit, percent, reverse, style), target)
+        return await self._reads.read(board, selection, ask, ("reverse", offset, limit, percent, style), target)
 
     async def sum(self, board: Board, selection: Selection) -> tuple[int, float]:
         """Return the number of ranked users and the sum of their scores, from the ledger. O(n).
@@ -129,10 +130,14 @@ class ScoreReads:
             if len(self._sums) >= KEPT_SUMS:
                 self._sums.clear()
             task = asyncio.create_task(self._sum(board, selection), name="sum")
-            # Errors are not kept. Reading one avoids a warning if all callers are gone.
-            task.add_done_callback(lambda done: self._sums.pop(key, None) if done.exception() is not None else None)
+            task.add_done_callback(lambda done: self._forget_failed(key, done))
             held = self._sums[key] = (time.monotonic(), task)
         return await asyncio.shield(held[1])
+
+    def _forget_failed(self, key: Ranking, task: "asyncio.Task[tuple[int, float]]") -> None:
+        # Reading the exception avoids a warning if all callers are gone.
+        if task.cancelled() or task.exception() is not None:
+            self._sums.pop(key, None)
 
     async def _sum(self, board: Board, selection: Selection) -> tuple[int, float]:
         for _ in range(ATTEMPTS):
