@@ -43,7 +43,7 @@ KEPT_PACE = 0.9
 # The number of senders to answer per tick of the event loop.
 ANSWERS_PER_TICK = 16
 # How many writes with a transaction of their own run at the same time.
-WHOLES_AT_ONCE = 2
+ATOMIC_AT_ONCE = 2
 
 
 class WriteResult(Struct, frozen=True):
@@ -160,8 +160,8 @@ class Batcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         # Writes that have a transaction of their own.
-        self._wholes = asyncio.Semaphore(WHOLES_AT_ONCE)
-        self._turns_of_pods: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._atomic_slots = asyncio.Semaphore(ATOMIC_AT_ONCE)
+        self._pod_slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._closing = False
         self._worker: asyncio.Task[None] | None = None
 
@@ -211,7 +211,7 @@ class Batcher:
             piece = self._enqueue(events[start : start + self._max_batch], may_spool, wanted, piece, done)
         return [answer for future in futures for answer in await future]
 
-    async def write_whole(
+    async def write_atomic(
         self, events: Sequence[Event], *, wanted: RanksWanted = RanksWanted.BOTH
     ) -> list[WriteResult | LaurelsError]:
         """Record events of one pod on several boards in a transaction of their own: all of them or none.
@@ -220,21 +220,21 @@ class Batcher:
         """
         self._admit(events)
         answered: asyncio.Future[list[WriteResult | LaurelsError]] = asyncio.get_running_loop().create_future()
-        self._start(self._record_whole(events, wanted, answered))
+        self._start(self._record_atomic(events, wanted, answered))
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.shield(answered)
         except TimeoutError:
             raise _may_be_stored(events, f"The write took longer than {self._timeout_s:g} s.") from None
 
-    async def _record_whole(
+    async def _record_atomic(
         self, events: Sequence[Event], wanted: RanksWanted, answered: "asyncio.Future[list[WriteResult | LaurelsError]]"
     ) -> None:
         pod_id = events[0].board.pod_id
-        turn = self._turns_of_pods.setdefault(pod_id, asyncio.Semaphore(1))
+        pod_slot = self._pod_slots.setdefault(pod_id, asyncio.Semaphore(1))
         try:
             # One of each pod at a time, so that the others wait for at most one of it.
-            async with turn, self._wholes:
+            async with pod_slot, self._atomic_slots:
                 recording = await self._recorder.record_all(events)
             records = [each for each in recording.results if isinstance(each, RecordedEvent)]
             if len(records) == len(events) and are_stored(records):

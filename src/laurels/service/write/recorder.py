@@ -59,14 +59,14 @@ class Recorder:
         If not all results are records, nothing was stored. Raises if that is due to no single event.
         """
         for _ in range(ATTEMPTS_ALONE):
-            if (recording := await self._try(events, whole=True)) is not None:
+            if (recording := await self._try(events, atomic=True)) is not None:
                 return recording
         raise Unavailable("overloaded", "The boards kept changing while the score was being recorded. Try again.")
 
-    async def _try(self, events: Sequence[Event], *, whole: bool = False) -> Recording | None:
+    async def _try(self, events: Sequence[Event], *, atomic: bool = False) -> Recording | None:
         """Record a batch with the current boards; return None if they have changed, after reloading them.
 
-        `whole`: record all events or none.
+        `atomic`: record all events or none.
         """
         as_of = self._ledger.as_of
         boards = {board_id: await self._prepare(board_id) for board_id in {event.board.id for event in events}}
@@ -74,12 +74,12 @@ class Recorder:
             await self._boards.reload()
             return None
         failed = [board for board in boards.values() if isinstance(board, LaurelsError)]
-        if whole and failed:
+        if atomic and failed:
             raise failed[0]
         fresh = [_with_board(event, boards[event.board.id]) for event in events]
         sent = [event for event in fresh if not isinstance(boards[event.board.id], LaurelsError)]
         try:
-            record = self._ledger.record_all if whole else self._ledger.record
+            record = self._ledger.record_all if atomic else self._ledger.record
             records = iter(await record(sent, as_of.history) if sent else ())
         except Stale:
             await self._boards.reload(list(boards))

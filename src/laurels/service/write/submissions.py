@@ -244,7 +244,7 @@ class Submissions:
                 strangers = await self._usage.strangers(board, [submission.user_id])
                 closed = closed or strangers.get(submission.user_id)
             events.append(_check(board, submission, now, closed))
-        written = await self._batcher.write_whole(events, wanted=wanted)
+        written = await self._batcher.write_atomic(events, wanted=wanted)
         answers = [_answer(event, result, wanted) for event, result in zip(events, written, strict=True)]
         accepted = []
         for board, answer in zip(boards, answers, strict=True):
