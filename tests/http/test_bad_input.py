@@ -180,7 +180,9 @@ def test_invalid_parameters_of_other_reads_are_refused(api: httpx.Client, board:
     problem(api.get(f"{base}/top?percent=5&ranking=dense"), 422, "not_a_choice", "ranking")
     problem(api.get(f"{base}/top?order=backwards"), 422, "not_a_choice", "order")
     for wrong in ("", "101", "-1", "1e1", "50,", "1.23456", ",".join(["1"] * 21)):
-        problem(api.get(f"{base}/distribution", params={"percentiles": wrong}), 422, "wrong_format", "percentiles")
+        answer = api.get(f"{base}/distribution", params={"percentiles": wrong})
+        told = problem(answer, 422, "wrong_format", "percentiles")
+        assert "numbers from 0 to 100, such as 50,99,99.9" in told["detail"]
     problem(api.get(f"{base}/distribution?buckets=0"), 422, "out_of_range", "buckets")
     problem(api.get(f"{base}/top?period=daily-2026-01-01"), 404, "period_not_found", "period")
     problem(api.get(f"{base}/users/ada/history?cursor=!!"), 422, "invalid_cursor", "cursor")

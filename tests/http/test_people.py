@@ -127,6 +127,10 @@ def test_entries_include_attributes_and_metadata_on_request(
         game.patch(f"{API}/users/ada", json={"attributes": {"class": "thief"}})
         assert game.get(board + "/top", params=both).json()["users"][0]["attributes"] == {"class": "thief"}
         assert "metadata" not in game.get(board + "/top").json()["users"][0]
+        # As for circles, strangers need a key.
+        game.patch(board, json={"public": True})
+        with server.client(None) as stranger:
+            problem(stranger.get(board + "/top", params=both), 401, "key_required")
         # Keys that ship inside games see only what the board publishes.
         problem(player.get(board + "/top", params=both), 403, "role_forbidden", "include")
         problem(player.get(board + "/users/ada/around", params=both), 403, "role_forbidden", "include")

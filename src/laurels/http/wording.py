@@ -24,6 +24,9 @@ _PATTERNS = {
     limits.URL_PATTERN: "that starts with http:// or https:// and has no spaces or control characters",
     limits.PATH_PATTERN: "of names separated by dots, such as user.id",
     limits.LETTER_ID_PATTERN: "of a partition and an offset, such as 0-17",
+    limits.PERCENTILES_PATTERN: f"of up to {limits.PERCENTILES} numbers from 0 to 100, such as 50,99,99.9",
+    limits.BOARDS_PATTERN: f"of up to {limits.BOARDS} board UUIDs, separated by commas",
+    limits.INCLUDE_PATTERN: "that is metadata, attributes, or both, separated by a comma",
     limits.SLUG_PATTERN: "of letters, digits, '.', '_' and '-', with a letter or digit first",
 }
 _WHOLE = {

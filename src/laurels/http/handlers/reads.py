@@ -394,6 +394,7 @@ def _included(call: Call[Any, Any]) -> Sequence[str]:
     for kind in included.split(","):
         public = PublicField.SCORE_METADATA if kind == "metadata" else PublicField.ATTRIBUTES
         if public not in board.public_fields and (caller.is_from_outside or not caller.belongs_to(board)):
+            caller.require_key()
             raise Forbidden(
                 "role_forbidden",
                 f"This needs a server key of the board's pod, unless the board's publicFields have {public.value!r}.",
