@@ -55,12 +55,16 @@ def test_outages_fill_no_log(tmp_path: Path) -> None:
             until(lambda: is_whole(api), "whole rankings", 60)
             use(api, 0.5)
         events: Counter[str] = Counter()
+        frozen: Counter[tuple[str, str]] = Counter()
         for line in server.lines()[began:]:
             told: dict[str, Any] = json.loads(line)
             events[f"{told['event']} {told.get('job', '')}"] += 1
+            if told["event"] == "period_frozen":
+                frozen[told["board"], told["period"]] += 1
         for name in ("index_lost", "index_found", "ledger_lost", "ledger_found"):
             assert 1 <= events[f"{name} "] <= 2, events
-        # One line for each period that ended is right.
+        # A reset has one line for each period that ended.
+        assert set(frozen.values()) <= {1}, frozen
         del events["period_frozen "]
         assert max(events.values()) <= 6, events
         assert events.total() <= 40, events
