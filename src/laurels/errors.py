@@ -240,6 +240,7 @@ CODES: dict[str, str] = {
     "reshard_running": "the number of shards of this board is being changed",
     "freeze_running": "final ranks of this pod are being written, or an act is in progress",
     "period_not_final": "the period has no final ranks that can be corrected",
+    "not_confirmed": "the confirmation is not the UUID of the board",
     "events_pruned": "some of the events that this request needs have been removed",
     "user_erased": "the user was erased, and the score is from before the erasure",
     "too_many_circles": "the user would be in more circles than allowed",

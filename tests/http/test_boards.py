@@ -182,3 +182,26 @@ def test_archived_boards_are_listed_only_on_request(api: httpx.Client, new_board
     assert board not in listed("")
     assert board in listed("&status=ARCHIVED")
     assert board not in listed("&status=ACTIVE")
+
+
+def test_only_an_administrator_deletes_a_board_for_good(
+    server: RunningServer, api: httpx.Client, new_board: NewBoard
+) -> None:
+    uuid = new_board(rule="increment")
+    url = f"/api/v1/leaderboards/{uuid}"
+    api.put(f"{url}/users/ada", json={"score": 5})
+    key = api.post("/api/v1/pods/default/keys", json={"role": "server"}).json()["key"]
+    with server.client(key) as game:
+        problem(game.post(f"{url}/deletion", json={"confirm": uuid}), 403, "role_forbidden")
+    problem(api.post(f"{url}/deletion", json={"confirm": "default"}), 422, "not_confirmed", "confirm")
+    assert api.get(url).status_code == 200
+    gone = api.post(f"{url}/deletion", json={"confirm": uuid})
+    assert (gone.status_code, gone.json()["UUID"]) == (202, uuid)
+    problem(api.get(url), 404, "board_not_found", "UUID")
+    problem(api.put(f"{url}/users/ada", json={"score": 5}), 404, "board_not_found", "UUID")
+    entry = api.get("/api/v1/audit", params={"UUID": uuid, "limit": 1}).json()["entries"][0]
+    assert (entry["UUID"], entry["status"]) == (uuid, 202)
+    assert entry["before"]["rule"] == "increment"
+    made = api.post("/api/v1/leaderboards", json={"UUID": uuid, "podId": "default", "name": "Again"})
+    assert made.status_code == 201
+    assert made.json()["totalUsers"] == 0

@@ -389,6 +389,11 @@ class ReshardAnswer(Answer):
     users_loaded: Annotated[int | None, Meta(description="Users in the parts that are being built.")] = None
 
 
+class DeletionAnswer(Answer):
+    uuid: str = field(name="UUID")
+    deleted_at: Instant
+
+
 class BoardAnswer(Answer):
     uuid: str = field(name="UUID")
     pod_id: str

@@ -52,6 +52,11 @@ def board_writer(call: AnyCall) -> None:
     call.board = call.laurels.boards.to_write(call.caller, call.board_uuid)
 
 
+def board_admin(call: AnyCall) -> None:
+    call.caller.require_admin()
+    call.board = call.laurels.boards.to_write(call.caller, call.board_uuid)
+
+
 def default_board_reader(call: AnyCall) -> None:
     call.board = call.laurels.boards.to_read(call.caller, DEFAULT_BOARD)
     call.is_public = call.board.public

@@ -35,6 +35,7 @@ _GUARDS: dict[Guard, tuple[str, str, str, str]] = {
     guards.default_board_reader: _READERS,
     guards.board_pod_reader: (YES, YES, YES, NO),
     guards.board_writer: _SERVERS,
+    guards.board_admin: (NO, NO, NO, NO),
     guards.default_board_writer: _SERVERS,
     guards.score_writer: (YES, NO, OWN_SCORES, NO),
 }

@@ -338,6 +338,10 @@ class RemovalsRequest(Body):
     reason: Reason | None = None
 
 
+class DeletionRequest(Body):
+    confirm: Annotated[BoardUuid, Meta(description="The UUID of the board again.")]
+
+
 class PeriodExtension(Body):
     end_time: Moment
 

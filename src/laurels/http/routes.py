@@ -207,6 +207,17 @@ ROUTES = [
     route("Boards", "GET", BOARD, guards.board_reader, boards.get_board),
     route("Boards", "PATCH", BOARD, guards.board_writer, boards.patch_board, audited=True, scope=Scope.BOARDS_WRITE),
     route("Boards", "DELETE", BOARD, guards.board_writer, boards.delete_board, audited=True, scope=Scope.BOARDS_WRITE),
+    route(
+        "Boards",
+        "POST",
+        BOARD + "/deletion",
+        guards.board_admin,
+        boards.post_deletion,
+        audited=True,
+        needs_body=True,
+        scope=Scope.BOARDS_WRITE,
+        status=202,
+    ),
     route("Seasons", "GET", BOARD + "/periods", guards.board_reader, seasons.get_periods, rows=heavy_reads.listed),
     route(
         "Seasons",

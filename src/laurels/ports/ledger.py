@@ -479,5 +479,17 @@ class Ledger(Protocol):
         It is at least `notice_us` microseconds after `earliest` and after the clock.
         """
 
+    async def delete_board(self, board: Board, history: str | None = None) -> None:
+        """Delete a board for good: it and its periods are no longer found. `purge_board` removes what it had.
+
+        Raises Conflict (`changed_meanwhile`) if its revision is not the stored one. `history`: as for `update_board`.
+        """
+
+    async def boards_to_purge(self) -> list[int]:
+        """Return the ids of deleted boards that still have events, rows, final ranks or messages."""
+
+    async def purge_board(self, board_id: int, limit: int) -> int:
+        """Remove up to `limit` rows that belonged to a deleted board, and return how many; 0 when all are removed."""
+
     async def boards(self, ids: Sequence[int] | None = None) -> list[Board]:
         """Return some or all boards, oldest first, with their periods that are not final."""

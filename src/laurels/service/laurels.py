@@ -12,6 +12,7 @@ from laurels.ports import Broker, Clock, Feed, Index, IndexHealth, Ledger, Sende
 from laurels.service.audit.audit_log import AuditLog
 from laurels.service.boards.access import Access
 from laurels.service.boards.boards import Boards
+from laurels.service.boards.deletions import Deletions
 from laurels.service.boards.oauth import OAuth
 from laurels.service.boards.registry import Registry
 from laurels.service.index.inspections import Inspections
@@ -114,7 +115,6 @@ class Laurels:
         self.live = LiveHub(Reader(self.reads, self.boards, self.profiles, clock), feed, settings.live)
         self._sender = sender
         self.webhooks = Webhooks(ledger.outbox, sender, clock)
-        retention = Retention(ledger, self.boards, clock)
         self.schemas = Schemas(ledger, self.registry, clock)
         self.intake = Intake(self.boards, self.schemas, self.submissions, self.registry)
         self.topics = Topics(settings.kafka.kafka_topic_prefix)
@@ -126,6 +126,7 @@ class Laurels:
             alarm = Alarm(ledger.outbox, clock, settings.kafka)
             self.consumer = Consumer(broker, self.topics, self.intake, self.dead_letters, alarm, settings.kafka)
         self.resharder = Resharder(index, self.boards, self.repairer, clock)
+        self.deletions = Deletions(ledger, index, self.boards, clock)
         self.inspections = Inspections(
             ledger, index, self.updater, self.repairer, self.boards, clock, settings.jobs.check_at
         )
@@ -135,13 +136,14 @@ class Laurels:
             self.freezer,
             self.boards,
             self.webhooks,
-            retention,
+            Retention(ledger, self.boards, clock),
             self.audit_log,
             self.moderation,
             self.erasures,
             self.publisher,
             self.resharder,
             self.inspections,
+            self.deletions,
             clock,
         )
         self.jobs = JobRunner(ledger.jobs, clock, definitions.jobs, settings.jobs, jobs_lease_ms)

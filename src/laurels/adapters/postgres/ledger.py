@@ -293,6 +293,16 @@ class PostgresLedger:
 
         return await self.pool.read(read)
 
+    async def delete_board(self, board: Board, history: str | None = None) -> None:
+        now_us = self._clock.now_us()
+        await self.pool.write(lambda c: registry.delete_board(c, board, now_us), repeat=False, history=history)
+
+    async def boards_to_purge(self) -> list[int]:
+        return await self.pool.read(registry.boards_to_purge)
+
+    async def purge_board(self, board_id: int, limit: int) -> int:
+        return await self.pool.write(lambda c: registry.purge_board(c, board_id, limit), repeat=True, long=True)
+
     async def boards(self, ids: Sequence[int] | None = None) -> list[Board]:
         return await self.pool.scan_together(lambda c: registry.boards(c, ids))
 

@@ -7,7 +7,10 @@ from msgspec.structs import replace
 from laurels.adapters.postgres.pool import Connection, execute
 from laurels.adapters.postgres.sql import SQL
 from laurels.adapters.sql.mapping import (
+    PURGES,
+    changed_meanwhile,
     changed_periods,
+    deleted_uuid,
     events_after_end,
     events_ahead,
     insert_values,
@@ -121,10 +124,32 @@ async def update_board(connection: Connection, change: BoardUpdate) -> Board:
     if ends is not None and await connection.fetchval(SQL["has_events_from"], board.id, ends.at, ends.since):
         raise events_after_end()
     if not await execute(connection, SQL["update_board"], *update_values(board)):
-        raise Conflict("changed_meanwhile", "This board was changed at the same time. Read it and try again.")
+        raise changed_meanwhile()
     await connection.execute(SQL["registry_changed"])
     await connection.executemany(SQL["update_period"], changed_periods(change.periods))
     return await _add_periods(connection, replace(board, revision=board.revision + 1), change.spans)
+
+
+async def delete_board(connection: Connection, board: Board, now_us: int) -> None:
+    await connection.execute(SQL["lock_board"], board.id)
+    if not await execute(connection, SQL["delete_board"], now_us, deleted_uuid(board), board.id, board.revision):
+        raise changed_meanwhile()
+    await connection.execute(SQL["end_periods_of_board"], board.id)
+    await connection.execute(SQL["end_actions_of_board"], now_us, board.id)
+    await connection.execute(SQL["registry_changed"])
+
+
+async def boards_to_purge(connection: Connection) -> list[int]:
+    return [found["id"] for found in await connection.fetch(SQL["boards_to_purge"])]
+
+
+async def purge_board(connection: Connection, board_id: int, limit: int) -> int:
+    for name in PURGES:
+        removed = await execute(connection, SQL[name], board_id, limit)
+        if removed:
+            return removed
+    await connection.execute(SQL["board_purged"], board_id)
+    return 0
 
 
 async def boards(connection: Connection, ids: Sequence[int] | None) -> list[Board]:

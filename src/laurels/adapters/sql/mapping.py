@@ -220,6 +220,10 @@ def with_periods(board: Board, added: Iterable[Period]) -> Board:
     return replace(board, periods=tuple(periods))
 
 
+def changed_meanwhile() -> Conflict:
+    return Conflict("changed_meanwhile", "This board was changed at the same time. Read it and try again.")
+
+
 def events_ahead() -> Conflict:
     return Conflict(
         "period_has_scores", "The next period has scores or is about to begin: it is too late to extend this one."
@@ -233,6 +237,18 @@ def events_after_end() -> Conflict:
         "board after its last score.",
         field="endTime",
     )
+
+
+# The statements that remove what belonged to a deleted board, in this order.
+PURGES = (
+    "purge_events", "purge_scores", "purge_bases", "purge_finals", "purge_grants", "purge_messages", "purge_actions",
+    "purge_hides", "purge_periods",
+)  # fmt: skip
+
+
+def deleted_uuid(board: Board) -> str:
+    """Return the UUID of a deleted board, so that another board can take its own. No board can be named like that."""
+    return f"deleted/{board.id}"
 
 
 def nothing_to_remove(user_id: str) -> NotFound:

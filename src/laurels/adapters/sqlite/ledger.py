@@ -273,6 +273,16 @@ class SqliteLedger:
         start = max(earliest, self._clock.now_us()) + max(1, notice_us)
         return await self.threads.read(lambda c: registry.free_instant(c, board_id, start))
 
+    async def delete_board(self, board: Board, history: str | None = None) -> None:
+        del history
+        await self.threads.write(lambda c: registry.delete_board(c, board, self._clock.now_us()))
+
+    async def boards_to_purge(self) -> list[int]:
+        return await self.threads.read(registry.boards_to_purge)
+
+    async def purge_board(self, board_id: int, limit: int) -> int:
+        return await self.threads.write(lambda c: registry.purge_board(c, board_id, limit))
+
     async def boards(self, ids: Sequence[int] | None = None) -> list[Board]:
         return await self.threads.read(lambda c: registry.boards(c, ids))
 

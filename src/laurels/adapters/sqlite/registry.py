@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from laurels.adapters.sql.mapping import (
+    PURGES,
+    changed_meanwhile,
     changed_periods,
+    deleted_uuid,
     events_after_end,
     events_ahead,
     insert_values,
@@ -130,10 +133,32 @@ def update_board(connection: sqlite3.Connection, change: BoardUpdate, now_us: in
         raise events_after_end()
     updated = connection.execute(SQL["update_board"], update_values(board))
     if not updated.rowcount:
-        raise Conflict("changed_meanwhile", "This board was changed at the same time. Read it and try again.")
+        raise changed_meanwhile()
     connection.execute(SQL["registry_changed"])
     connection.executemany(SQL["update_period"], changed_periods(change.periods))
     return _add_periods(connection, replace(board, revision=board.revision + 1), change.spans)
+
+
+def delete_board(connection: sqlite3.Connection, board: Board, now_us: int) -> None:
+    deleted = connection.execute(SQL["delete_board"], (now_us, deleted_uuid(board), board.id, board.revision))
+    if not deleted.rowcount:
+        raise changed_meanwhile()
+    connection.execute(SQL["end_periods_of_board"], (board.id,))
+    connection.execute(SQL["end_actions_of_board"], (now_us, board.id))
+    connection.execute(SQL["registry_changed"])
+
+
+def boards_to_purge(connection: sqlite3.Connection) -> list[int]:
+    return [board_id for (board_id,) in connection.execute(SQL["boards_to_purge"])]
+
+
+def purge_board(connection: sqlite3.Connection, board_id: int, limit: int) -> int:
+    for name in PURGES:
+        removed = connection.execute(SQL[name], (board_id, limit)).rowcount
+        if removed:
+            return removed
+    connection.execute(SQL["board_purged"], (board_id,))
+    return 0
 
 
 def boards(connection: sqlite3.Connection, ids: Sequence[int] | None) -> list[Board]:

@@ -1,4 +1,4 @@
-"""Boards: create, list, read, change and archive."""
+"""Boards: create, list, read, change, archive and delete."""
 
 import contextlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from laurels.core.instants import to_datetime
 from laurels.core.people import SegmentKind
 from laurels.core.windows import Window
 from laurels.errors import Invalid, Unavailable
-from laurels.http.answers import BoardAnswer, BoardsAnswer, ReshardAnswer
+from laurels.http.answers import BoardAnswer, BoardsAnswer, DeletionAnswer, ReshardAnswer
 from laurels.http.board_parts import (
     read_instant,
     read_rewards,
@@ -26,7 +26,7 @@ from laurels.http.board_parts import (
 )
 from laurels.http.call import Call
 from laurels.http.decode import decode_cursor, encode_cursor
-from laurels.http.requests import BoardChange, BoardRequest, BoardsQuery, NoQuery, WindowBody
+from laurels.http.requests import BoardChange, BoardRequest, BoardsQuery, DeletionRequest, NoQuery, WindowBody
 from laurels.service.boards.caller import Caller
 
 
@@ -154,6 +154,19 @@ async def delete_board(call: Call[NoQuery, None]) -> BoardAnswer:
     """
     board = call.board
     return await _changed(call, board, await call.laurels.boards.change(board, {}, Status.ARCHIVED))
+
+
+async def post_deletion(call: Call[NoQuery, DeletionRequest]) -> DeletionAnswer:
+    """Delete a board for good, with its scores, events, final ranks and rewards.
+
+    Only an admin key may do this, with the UUID again as `confirm`. The board is gone at once, and its UUID is
+    free; what it had is removed within minutes. It can't be restored: archive a board that somebody may want to read
+    again.
+    """
+    board = call.board
+    deleted_at = await call.laurels.deletions.delete(board, call.body.confirm)
+    call.note_change(_definition(call, board), None)
+    return DeletionAnswer(uuid=board.uuid, deleted_at=to_datetime(deleted_at))
 
 
 async def _changed(call: Call[Any, Any], before: Board, after: Board) -> BoardAnswer:

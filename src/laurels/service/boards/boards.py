@@ -1,4 +1,4 @@
-"""The boards: access to them, their creation, changes and archiving.
+"""The boards: access to them, their creation, changes, archiving and deletion.
 
 All boards are in memory, each with its periods that are not frozen.
 """
@@ -314,6 +314,28 @@ class Boards:
         self._updater.reshard(stored)
         return stored
 
+    async def delete(self, board: Board) -> Board:
+        """Delete a board for good, and return it as it was."""
+        self._updater.require_ready()
+        async with self._changing:
+            for _ in range(ATTEMPTS):
+                fresh = self.by_id(board.id)
+                try:
+                    await self._ledger.delete_board(fresh, self.history)
+                except Stale:
+                    await self._ledger.read_as_of()
+                    await self.reload()
+                    continue
+                except Conflict as error:
+                    if error.code != "changed_meanwhile":
+                        raise
+                    await self.reload([board.id])
+                    continue
+                await self.reload([board.id])
+                await self._registry.tell()
+                return fresh
+        raise Conflict("changed_meanwhile", "The board kept changing during the deletion. Try again.")
+
     def _with_shards(self, board: Board, shards: int, now: int) -> Board:
         """Return a board whose number of shards changes to another one, at once if its index has no parts."""
         change = board.reshard
@@ -465,8 +487,8 @@ class Boards:
         self._updater.track(board)
 
     def _let_go(self, board: Board) -> None:
-        """Forget a board that the ledger has lost."""
-        log.warning("board_lost", board=board.uuid)
+        """Forget a board that was deleted, or that the ledger has lost."""
+        log.warning("board_gone", board=board.uuid)
         del self._by_id[board.id]
         self.changes += 1
         if self._boards.get(board.uuid) is board:

@@ -131,7 +131,7 @@ class IndexRepairer:
             self._others_missed.pop(period_id, None)
 
     def drop_board(self, board: Board) -> None:
-        """Forget a board that the ledger has lost.
+        """Forget a board that was deleted, or that the ledger has lost.
 
         The `trim` job drops its rankings, which no longer belong to a period.
         """

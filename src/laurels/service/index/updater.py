@@ -50,7 +50,7 @@ class IndexUpdater:
         self._repairer.track(board)
 
     def drop_board(self, board: Board) -> None:
-        """Forget a board that the ledger has lost."""
+        """Forget a board that was deleted, or that the ledger has lost."""
         self._repairer.drop_board(board)
 
     async def load_all(self, boards: Iterable[Board], progress: Progress) -> None:

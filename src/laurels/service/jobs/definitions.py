@@ -6,6 +6,7 @@
 - trim: drops rankings that belong to no period from the index;
 - reshard: switches boards whose number of shards changes to their new rankings, and drops the old ones;
 - check: once per day, compares all rankings with the events and rebuilds those that differ;
+- deletions: removes what deleted boards had;
 - retention: removes data that is past its retention time;
 - moderation: continues actions whose server died, and removes the last traces of erased users.
 """
@@ -30,6 +31,7 @@ from laurels.logs import LogLimit
 from laurels.ports import Clock, Index, Ledger
 from laurels.service.audit.audit_log import AuditLog
 from laurels.service.boards.boards import Boards
+from laurels.service.boards.deletions import Deletions
 from laurels.service.index.inspections import Inspections
 from laurels.service.index.resharder import Resharder
 from laurels.service.jobs.retention import Retention
@@ -58,6 +60,7 @@ RETENTION = "retention"
 TRIM = "trim"
 RESHARD = "reshard"
 CHECK = "check"
+DELETIONS = "deletions"
 
 
 # A step for a period: adds to the counts, and returns how many rows it took and whether it was the last one.
@@ -79,6 +82,7 @@ class JobDefinitions:
         publisher: Publisher | None,
         resharder: Resharder,
         inspections: Inspections,
+        deletions: Deletions,
         clock: Clock,
     ) -> None:
         self._ledger = ledger
@@ -93,6 +97,7 @@ class JobDefinitions:
         self._publisher = publisher
         self._resharder = resharder
         self._inspections = inspections
+        self._deletions = deletions
         self._looked_for_acts = 0
         self._clock = clock
         self._looked_for_unswept = 0
@@ -110,6 +115,7 @@ class JobDefinitions:
             Job(TRIM, lambda: self._is_due_hourly(TRIM), self._trim),
             Job(RESHARD, self._resharder.is_due, self._resharder.run),
             Job(CHECK, self._check_is_due, self._inspections.check),
+            Job(DELETIONS, self._deletions.is_due, self._deletions.purge),
             Job(MODERATION, self._moderation_is_due, self._moderate),
             Job(RETENTION, lambda: self._is_due_hourly(RETENTION), self._retain),
         ]

@@ -91,7 +91,7 @@ SELECT id, uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_
        start_at, end_at, archived_at, created_at, revision, metadata, grace_s, flush_ms, rewards, keep_events_days,
        keep_periods_days, pruned_before, public_fields, players_may_write, player_writes_per_minute, shards, reshard,
        rank_on_write, created_by
-FROM boards WHERE $1::bigint[] IS NULL OR id = ANY ($1::bigint[]) ORDER BY id;
+FROM boards WHERE deleted_at IS NULL AND ($1::bigint[] IS NULL OR id = ANY ($1::bigint[])) ORDER BY id;
 
 -- name: insert_period
 INSERT INTO periods (board_id, window_name, name, start_at, end_at) VALUES ($1, $2, $3, $4, $5) RETURNING id;

@@ -1,0 +1,4 @@
+-- A board that is deleted for good. Its row stays, without its name, so that no other board gets its id.
+ALTER TABLE boards ADD COLUMN deleted_at INTEGER;
+ALTER TABLE boards ADD COLUMN purged INTEGER NOT NULL DEFAULT 0;  -- everything that belonged to it is removed
+CREATE INDEX boards_to_purge ON boards (id) WHERE deleted_at IS NOT NULL AND purged = 0;
