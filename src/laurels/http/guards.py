@@ -53,8 +53,8 @@ def board_writer(call: AnyCall) -> None:
 
 
 def board_admin(call: AnyCall) -> None:
-    call.caller.require_admin()
     call.board = call.laurels.boards.to_write(call.caller, call.board_uuid)
+    call.caller.require_admin()
 
 
 def default_board_reader(call: AnyCall) -> None:
