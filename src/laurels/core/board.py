@@ -136,6 +136,8 @@ class Board(Struct, frozen=True, kw_only=True):
     rank_on_write: bool | None = None
     # The id of the key that created it.
     created_by: str | None = None
+    # The kinds among `segments` that were added later and whose rankings don't have all users yet.
+    filling: tuple[str, ...] = ()
     # The periods that are not final (open or closed), oldest first.
     periods: tuple[Period, ...] = ()
 

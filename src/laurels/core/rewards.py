@@ -38,7 +38,7 @@ class Reward(Struct, frozen=True, omit_defaults=True):
     ranks: Between | None = None
     top_percent: float | None = None
     scores: Between | None = None
-    # The kind of segments whose ranks count: all users, or each region (only with `ranks`).
+    # The kind of segments whose ranks count: all users, each region, or each circle (only with `ranks`).
     segment: str = GLOBAL
 
     def is_for(self, window: str) -> bool:

@@ -405,6 +405,9 @@ class BoardAnswer(Answer):
     capacity: int | None
     windows: list[str | WindowBody]
     segments: list[str]
+    adding_segments: Annotated[
+        list[str], Meta(description="Segments that were added and can't be read yet: they don't have all users.")
+    ]
     periods: Annotated[list[PeriodAnswer], Meta(description="The current period of each window, or else the next one.")]
     start_time: Instant | None
     end_time: Instant | None

@@ -10,7 +10,7 @@ from laurels.core.checks import exact_score, is_deeper
 from laurels.core.instants import LAST_US, to_datetime, to_us
 from laurels.core.limits import METADATA_DEPTH, PRIZE_BYTES
 from laurels.core.order import Order
-from laurels.core.people import GLOBAL
+from laurels.core.people import GLOBAL, SegmentKind
 from laurels.core.rewards import Between, Reward
 from laurels.core.windows import ALL, DAILY, MONTHLY, WEEKLY, Day, Period, PeriodState, Window, check_window
 from laurels.errors import Invalid
@@ -97,7 +97,7 @@ def _reward_fault(body: RewardBody, taken: set[str], windows: set[str]) -> str |
     if sum(each is not None for each in (body.ranks, body.top_percent, body.scores)) != 1:
         return "exactly one of ranks, topPercent and scores is required"
     if body.segment != GLOBAL and body.ranks is None:
-        return "a reward for the ranks in each region needs ranks"
+        return "a reward for the ranks in each region or circle needs ranks"
     if body.ranks is not None and body.ranks.from_ > body.ranks.to:
         return "in ranks, from must not be greater than to, such as from 1 to 3"
     if body.scores is not None and body.scores.at_least is None and body.scores.at_most is None:
@@ -122,7 +122,7 @@ def show_rewards(rewards: Sequence[Reward]) -> list[RewardBody]:
             scores=None
             if reward.scores is None
             else RewardScores(at_least=reward.scores.low, at_most=reward.scores.high),
-            segment="global" if reward.segment == GLOBAL else "region",
+            segment=SegmentKind(reward.segment),
         )
         for reward in rewards
     ]

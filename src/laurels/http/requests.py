@@ -247,8 +247,8 @@ class RewardBody(Body, omit_defaults=True):
     ) = None
     scores: Annotated[RewardScores | None, Meta(description="A range of final scores, bounds included.")] = None
     segment: Annotated[
-        Literal["global", "region"], Meta(description="`region`: the ranks in each region. Needs `ranks`.")
-    ] = "global"
+        SegmentKind, Meta(description="`region`, `circle`: the ranks in each region or circle. Needs `ranks`.")
+    ] = SegmentKind.GLOBAL
 
 
 Windows = Annotated[
@@ -304,7 +304,13 @@ class BoardChange(Body):
         ]
         | UnsetType
     ) = UNSET
-    segments: Annotated[list[SegmentKind], Meta(description="Can't be changed.")] | UnsetType = UNSET
+    segments: (
+        Annotated[
+            list[SegmentKind],
+            Meta(max_length=len(SegmentKind), description="The existing segments and new ones: none can be removed."),
+        ]
+        | UnsetType
+    ) = UNSET
     name: Name | UnsetType = UNSET
     capacity: Capacity | UnsetType | None = UNSET
     start_time: Moment | UnsetType | None = UNSET

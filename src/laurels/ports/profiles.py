@@ -84,6 +84,12 @@ class ProfileStore(Protocol):
         All in one transaction. Raises `Conflict` with `too_many_circles` if a user would be in too many circles.
         """
 
+    async def move_users(self, pod_id: str, user_ids: Sequence[str]) -> list[Row]:
+        """Move users to the segments of their profiles in every open period, and return their rows.
+
+        This does nothing unless the segments of a board have changed.
+        """
+
     # Hidden users
 
     async def hide(

@@ -34,6 +34,7 @@ from laurels.service.live import LiveHub, Reader
 from laurels.service.moderation.moderation import Moderation
 from laurels.service.people.erasures import Erasures
 from laurels.service.people.profiles import Profiles
+from laurels.service.people.segment_filler import SegmentFiller
 from laurels.service.publish.publisher import Publisher
 from laurels.service.publish.webhooks import Webhooks
 from laurels.service.read.by_score import ScoreReads
@@ -144,6 +145,7 @@ class Laurels:
             self.resharder,
             self.inspections,
             self.deletions,
+            SegmentFiller(ledger, self.boards, self.updater),
             clock,
         )
         self.jobs = JobRunner(ledger.jobs, clock, definitions.jobs, settings.jobs, jobs_lease_ms)

@@ -167,6 +167,14 @@ class PostgresProfileStore:
     async def note_forgotten(self) -> int:
         return int(await self._pool.write(lambda c: c.fetchval(SQL["note_forgotten"]), repeat=True))
 
+    async def move_users(self, pod_id: str, user_ids: Sequence[str]) -> list[Row]:
+        async def move(connection: Connection) -> list[Row]:
+            await connection.execute(SQL["lock_profiles"], pod_id, list(user_ids))
+            await connection.execute(SQL["resegment_users"], [(pod_id, user_id) for user_id in user_ids])
+            return read_rows(await connection.fetch(SQL["rows_with_segments"], pod_id, list(user_ids)))
+
+        return await self._pool.write(move, repeat=True)
+
     async def sweep_erasure(self, erasure: Erasure) -> None:
         async def sweep(connection: Connection) -> None:
             # Wait for batches that have found a cleared row and are about to fold into it.

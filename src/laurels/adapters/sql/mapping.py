@@ -173,6 +173,8 @@ def update_values(board: Board) -> tuple[Any, ...]:
         board.players_may_write,
         board.player_writes_per_minute,
         *_shard_values(board),
+        _json(board.segments),
+        _json(board.filling),
         board.id,
         board.revision,
     )
@@ -194,6 +196,7 @@ def read_board(columns: tuple[object, ...], periods: tuple[Period, ...]) -> Boar
     fields["rewards"] = msgspec.json.decode(str(fields["rewards"]), type=tuple[Reward, ...])
     fields["public_fields"] = msgspec.json.decode(str(fields["public_fields"]), type=tuple[PublicField, ...])
     fields["players_may_write"] = bool(fields["players_may_write"])
+    fields["filling"] = msgspec.json.decode(str(fields["filling"]), type=tuple[str, ...])
     if fields["reshard"] is not None:
         fields["reshard"] = msgspec.json.decode(str(fields["reshard"]), type=Reshard)
     if fields["rank_on_write"] is not None:

@@ -148,6 +148,9 @@ class SqliteProfileStore:
     async def erase(self, pod_id: str, user_id: str, stand_in: str, act: ModerationAction) -> list[Row] | None:
         return await self._threads.write(lambda c: _erase(c, pod_id, user_id, stand_in, act))
 
+    async def move_users(self, pod_id: str, user_ids: Sequence[str]) -> list[Row]:
+        return await self._threads.write(lambda c: scores.move_users(c, pod_id, user_ids))
+
     async def unswept_erasures(self, before: int) -> list[Erasure]:
         found = await self._threads.read(lambda c: c.execute(SQL["unswept_erasures"], (before,)).fetchall())
         return [Erasure(*columns) for columns in found]

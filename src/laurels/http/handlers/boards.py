@@ -39,8 +39,7 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
     body = call.body
     pod_id = call.caller.require_pod(body.pod_id, "the body")
     windows = read_windows(body.windows)
-    # The global segment is always ranked.
-    segments = tuple(kind.value for kind in SegmentKind if kind is SegmentKind.GLOBAL or kind in body.segments)
+    segments = _read_segments(body.segments)
     canonical_metadata(body.metadata)
     board = Board(
         id=0,
@@ -108,9 +107,10 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
     """Change a board.
 
     Only the fields that are sent change; null removes a limit. `status` only moves forward: ACTIVE starts a scheduled
-    board now, ENDED ends it now, ARCHIVED archives it. `rule`, `order`, `ties` and `segments` can't be changed. Windows
-    can be added at the end of the list; a new window starts about two seconds later and counts scores from then on. A
-    new number of `shards` takes effect when its rankings are built: see `resharding`.
+    board now, ENDED ends it now, ARCHIVED archives it. `rule`, `order` and `ties` can't be changed. Segments can be
+    added: see `addingSegments`. Windows can be added at the end of the list; a new window starts about two seconds
+    later and counts scores from then on. A new number of `shards` takes effect when its rankings are built: see
+    `resharding`.
     """
     board = call.board
     body = call.body
@@ -132,10 +132,12 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
         "keep_events_days": body.keep_events_days,
         "keep_periods_days": body.keep_periods_days,
         "windows": _added(board, body.windows),
+        "segments": body.segments if body.segments is UNSET else _read_segments(body.segments),
     }
     if body.rewards is not UNSET:
         windows = board.windows if sent["windows"] is UNSET else sent["windows"]
-        sent["rewards"] = read_rewards(body.rewards, windows, board.segments)
+        segments = board.segments if sent["segments"] is UNSET else sent["segments"]
+        sent["rewards"] = read_rewards(body.rewards, windows, segments)
     if body.metadata is not UNSET:
         canonical_metadata(body.metadata)
     for name, field, moment in (("start_at", "startTime", body.start_time), ("end_at", "endTime", body.end_time)):
@@ -208,6 +210,7 @@ def _show_board(caller: Caller, board: Board, total_users: int | None, now: int)
         capacity=board.capacity,
         windows=show_windows(board.windows),
         segments=list(board.segments),
+        adding_segments=list(board.filling),
         periods=[show_period(board, period, now) for period in current if period is not None],
         start_time=show_moment(board.start_at),
         end_time=show_moment(board.end_at),
@@ -268,7 +271,6 @@ def _check_unchanged(board: Board, change: BoardChange) -> None:
         "rule": (change.rule, board.rule),
         "order": (change.order, board.order),
         "ties": (change.ties, board.ties),
-        "segments": (change.segments, list(board.segments)),
     }
     for field, (new, old) in sent.items():
         if new is not UNSET and new != old:
@@ -278,6 +280,11 @@ def _check_unchanged(board: Board, change: BoardChange) -> None:
                 field=field,
                 rule="the current value",
             )
+
+
+def _read_segments(sent: Sequence[SegmentKind]) -> tuple[str, ...]:
+    # The global segment is always ranked.
+    return tuple(kind.value for kind in SegmentKind if kind is SegmentKind.GLOBAL or kind in sent)
 
 
 def _bound(score: float | None, name: str) -> float | None:

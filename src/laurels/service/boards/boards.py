@@ -31,7 +31,18 @@ _STATUSES = list(Status)
 # A board created with an Idempotency-Key and no UUID gets a UUID derived from the key.
 _NAMESPACE = uuid.UUID("9e0c8a5e-6f1d-5b0a-8a55-4c61757265ff")
 # Fields that the service sets; all other fields are the board's definition.
-_GIVEN = ("id", "created_at", "revision", "periods", "archived_at", "pruned_before", "shards", "reshard", "created_by")
+_GIVEN = (
+    "id",
+    "created_at",
+    "revision",
+    "periods",
+    "archived_at",
+    "pruned_before",
+    "shards",
+    "reshard",
+    "created_by",
+    "filling",
+)
 ATTEMPTS = 20
 # How many boards a pod may have with the archived ones, as a multiple of its quota.
 ARCHIVED_TIMES = 10
@@ -289,6 +300,7 @@ class Boards:
         def change(fresh: Board, moment: int = now, to: Status | None = status) -> Board:
             _need_windows_kept(fresh, fields.get("windows", fresh.windows))
             changed = replace(with_terms_kept(fresh, now), **fields)
+            changed = _with_filling(fresh, changed)
             if shards is not None:
                 changed = self._with_shards(changed, shards, now)
             _check_bounds(changed, fresh)
@@ -555,6 +567,19 @@ def _need_windows_kept(board: Board, windows: Sequence[Window]) -> None:
         raise Conflict(
             "changed_meanwhile", "Another request added windows at the same time. Read the board and try again."
         )
+
+
+def _with_filling(before: Board, after: Board) -> Board:
+    """Return the board with the segments that it gets noted as not complete. Segments can't be removed."""
+    if gone := [kind for kind in before.segments if kind not in after.segments]:
+        raise Invalid(
+            "immutable_field",
+            f"Segments can be added but not removed: {gone[0]!r} is missing.",
+            field="segments",
+            rule=f"contains {', '.join(before.segments)}",
+        )
+    new = [kind for kind in after.segments if kind not in before.segments]
+    return replace(after, filling=(*before.filling, *new)) if new else after
 
 
 def _with_end_checked(before: Board, after: Board) -> BoardUpdate:

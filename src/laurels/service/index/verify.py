@@ -14,6 +14,7 @@ from heapq import merge
 from itertools import islice
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from laurels.core.board import Board, Ranking
 from laurels.core.order import decode_key, encode_key
@@ -76,6 +77,7 @@ async def verify_board(
         # Periods closed since are frozen soon, and periods created since are left to the next verification.
         still_open = {period.id for period in chunk[0].periods}
         periods = tuple(period for period in periods if period.id in still_open)
+        board = _with_filling(board, board_of(board_id))
         differences = [each for user in chunk for each in _check_rows(board, periods, user)]
         for period in periods:
             rows = {user.user_id: row for user in chunk for row in user.rows if row.period_id == period.id}
@@ -121,9 +123,22 @@ class _Seen(Struct):
             fresh = user.fresh.get(period.id)
             if fresh is not None and user.hidden is Hidden.NO:
                 key = encode_key(board.order, board.ties, fresh.score, fresh.achieved_at, user.user_id)
-                for segment in (GLOBAL, *user.segments):
+                for segment in (GLOBAL, *_full(board, user.segments)):
                     self.keys.setdefault(segment, []).append(key)
                     self.count += 1
+
+
+def _with_filling(board: Board, now: Board) -> Board:
+    """Return the board with the segments that were being added since it was read: they can't be compared."""
+    added = {*now.segments} - {*board.segments}
+    return replace(board, filling=tuple({*board.filling, *now.filling, *added}))
+
+
+def _full(board: Board, segments: Sequence[str]) -> tuple[str, ...]:
+    """Return the segments without those that are being added to the board."""
+    if not board.filling:
+        return tuple(segments)
+    return tuple([segment for segment in segments if segment.partition(":")[0] not in board.filling])
 
 
 def _grace_s(board: Board) -> float:
@@ -137,7 +152,11 @@ def _check_rows(board: Board, periods: Sequence[Period], user: Refolded) -> Iter
         row, fresh = rows.get(period.id), user.fresh.get(period.id)
         stored = row.standing if row else None
         if stored == fresh:
-            if row is not None and fresh is not None and (row.segments, row.hidden) != (user.segments, user.hidden):
+            if (
+                row is not None
+                and fresh is not None
+                and (_full(board, row.segments), row.hidden) != (_full(board, user.segments), user.hidden)
+            ):
                 yield _misplaced(board, period, user, row)
             continue
         fault = Fault.ROW_MISSING if stored is None else Fault.ROW_EXTRA if fresh is None else Fault.ROW_DIFFERS
@@ -171,7 +190,12 @@ async def _check_index(
             continue
         fresh = user.fresh.get(period.id) if user.hidden is Hidden.NO else None
         fault = _index_fault(row, fresh, found)
-        if fault is None and found is not None and found.score is not None and found.segments != user.segments:
+        if (
+            fault is None
+            and found is not None
+            and found.score is not None
+            and _full(board, found.segments) != _full(board, user.segments)
+        ):
             fault = Fault.INDEX_DIFFERS
         if fault is not None:
             differences.append(
@@ -201,7 +225,8 @@ async def _check_order(index: Index, board: Board, period: Period, seen: _Seen) 
     Only a ranking whose revision did not change since the ledger was read can be checked.
     """
     differences = []
-    for segment in {GLOBAL, *seen.keys, *await index.segments(board.ranking(period.id))}:
+    found = _full(board, await index.segments(board.ranking(period.id)))
+    for segment in {GLOBAL, *seen.keys, *found}:
         keys = seen.keys.get(segment, [])
         differences += await _check_segment(index, board, period, segment, keys, seen.revision)
     return differences

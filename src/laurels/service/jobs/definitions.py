@@ -6,6 +6,7 @@
 - trim: drops rankings that belong to no period from the index;
 - reshard: switches boards whose number of shards changes to their new rankings, and drops the old ones;
 - check: once per day, compares all rankings with the events and rebuilds those that differ;
+- segments: completes the rankings of segments that were added to boards;
 - deletions: removes what deleted boards had;
 - retention: removes data that is past its retention time;
 - moderation: continues actions whose server died, and removes the last traces of erased users.
@@ -38,6 +39,7 @@ from laurels.service.jobs.retention import Retention
 from laurels.service.jobs.runner import Job
 from laurels.service.moderation.moderation import Moderation
 from laurels.service.people.erasures import Erasures
+from laurels.service.people.segment_filler import SegmentFiller
 from laurels.service.publish.publisher import Publisher
 from laurels.service.publish.webhooks import Webhooks
 from laurels.service.seasons.freezer import SWEEP_AFTER_US, Freezer
@@ -61,6 +63,7 @@ TRIM = "trim"
 RESHARD = "reshard"
 CHECK = "check"
 DELETIONS = "deletions"
+SEGMENTS = "segments"
 
 
 # A step for a period: adds to the counts, and returns how many rows it took and whether it was the last one.
@@ -83,6 +86,7 @@ class JobDefinitions:
         resharder: Resharder,
         inspections: Inspections,
         deletions: Deletions,
+        segment_filler: SegmentFiller,
         clock: Clock,
     ) -> None:
         self._ledger = ledger
@@ -98,6 +102,7 @@ class JobDefinitions:
         self._resharder = resharder
         self._inspections = inspections
         self._deletions = deletions
+        self._segment_filler = segment_filler
         self._looked_for_acts = 0
         self._clock = clock
         self._looked_for_unswept = 0
@@ -115,6 +120,7 @@ class JobDefinitions:
             Job(TRIM, lambda: self._is_due_hourly(TRIM), self._trim),
             Job(RESHARD, self._resharder.is_due, self._resharder.run),
             Job(CHECK, self._check_is_due, self._inspections.check),
+            Job(SEGMENTS, self._segment_filler.is_due, self._segment_filler.fill),
             Job(DELETIONS, self._deletions.is_due, self._deletions.purge),
             Job(MODERATION, self._moderation_is_due, self._moderate),
             Job(RETENTION, lambda: self._is_due_hourly(RETENTION), self._retain),

@@ -213,6 +213,7 @@ class Reads:
 
         At most SEGMENTS, by name, and cached for SEGMENTS_S seconds.
         """
+        need_full(board, kind)
         period, ranking = await self.target(board, selection)
         held = self._segments.get((period.id, kind))
         if held is None or time.monotonic() - held[0] > SEGMENTS_S:
@@ -471,6 +472,7 @@ def fill_page(page: Page, user_id: str, above: int, below: int) -> Page:
 def _need_segment(board: Board, segment: str) -> None:
     kind, _, name = segment.partition(":")
     if kind in board.segments and (segment == GLOBAL if kind == GLOBAL else _SEGMENT_ID.match(name)):
+        need_full(board, kind)
         return
     shown = [each if each == GLOBAL else f"{each}:ID" for each in board.segments]
     raise Invalid(
@@ -479,6 +481,12 @@ def _need_segment(board: Board, segment: str) -> None:
         field="segment",
         rule=f"one of {', '.join(shown)}",
     )
+
+
+def need_full(board: Board, kind: str) -> None:
+    """Raise Unavailable if the rankings of a kind of segments were added to the board and don't have all users yet."""
+    if kind in board.filling:
+        raise Unavailable("catching_up", f"The segments {kind!r} are being added to this board. Try again in a moment.")
 
 
 def number_friends(entries: Sequence[RankEntry], style: RankStyle) -> list[Friend]:

@@ -252,7 +252,18 @@ class _Award:
         self._rewards = [(reward, msgspec.json.encode(reward.prize).decode()) for reward in terms.rewards]
 
     def grants(self, finals: Sequence[Final], positions: Mapping[str, int]) -> list[Grant]:
-        """Return what these final ranks earn. `positions` are those of their users among all users."""
+        """Return what these final ranks earn. `positions` are those of their users among all users.
+
+        Users who earn a reward in several of their circles get it once, for their best rank.
+        """
+        best: dict[tuple[str, str], Grant] = {}
+        for grant in self._earned(finals, positions):
+            known = best.get((grant.user_id, grant.reward))
+            if known is None or (grant.rank, grant.segment) < (known.rank, known.segment):
+                best[grant.user_id, grant.reward] = grant
+        return list(best.values())
+
+    def _earned(self, finals: Sequence[Final], positions: Mapping[str, int]) -> list[Grant]:
         shared = self._board.rank_style is RankStyle.COMPETITION
         return [
             Grant(

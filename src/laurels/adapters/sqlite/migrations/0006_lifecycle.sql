@@ -2,3 +2,6 @@
 ALTER TABLE boards ADD COLUMN deleted_at INTEGER;
 ALTER TABLE boards ADD COLUMN purged INTEGER NOT NULL DEFAULT 0;  -- everything that belonged to it is removed
 CREATE INDEX boards_to_purge ON boards (id) WHERE deleted_at IS NOT NULL AND purged = 0;
+
+-- The kinds of segments that were added and whose rankings don't have all users yet: a JSON list.
+ALTER TABLE boards ADD COLUMN filling TEXT NOT NULL DEFAULT '[]';
