@@ -240,6 +240,8 @@ CODES: dict[str, str] = {
     "reshard_running": "the number of shards of this board is being changed",
     "freeze_running": "final ranks of this pod are being written, or an act is in progress",
     "period_not_final": "the period has no final ranks that can be corrected",
+    "attempts_used": "the user has used all attempts of the period",
+    "window_closed": "all windows of the board are closed at that time",
     "not_confirmed": "the confirmation is not the UUID of the board",
     "events_pruned": "some of the events that this request needs have been removed",
     "user_erased": "the user was erased, and the score is from before the erasure",

@@ -62,6 +62,28 @@ def test_board_with_windows_and_rewards_is_read_back_unchanged(api: httpx.Client
     assert joined | {"status": listed[1]["status"]} == listed[1]
 
 
+def test_weekend_with_attempts_is_read_back_and_limits_scores(api: httpx.Client, new_board: NewBoard) -> None:
+    # Twelve hours from now, so that it is closed now at any time of day.
+    hour = (datetime.now(UTC).hour + 12) % 24
+    evening = {"window": "evening", "cron": f"0 {hour} * * *", "openSeconds": 3600, "attempts": 2}
+    board = f"/api/v1/leaderboards/{new_board(windows=[evening])}"
+    assert api.get(board).json()["windows"] == [evening]
+    assert api.get(board).json()["periods"][0]["status"] == "SCHEDULED"
+    problem(api.put(f"{board}/users/ada", json={"score": 1}), 409, "window_closed", "timestamp")
+    unlimited = [{"window": "evening", "cron": f"0 {hour} * * *", "openSeconds": 3600}]
+    problem(api.patch(board, json={"windows": unlimited}), 422, "immutable_field", "windows")
+    board = f"/api/v1/leaderboards/{new_board(windows=[{'window': 'daily', 'attempts': 2}, 'all'])}"
+    for number in range(2):
+        assert api.put(f"{board}/users/ada", json={"score": number}).status_code == 200
+    problem(api.put(f"{board}/users/ada", json={"score": 5}), 409, "attempts_used", "userId")
+    batch = api.post(f"{board}/scores", json={"scores": [{"userId": user, "score": 3} for user in ("ada", "bob")]})
+    assert [each["status"] for each in batch.json()["results"]] == ["refused", "accepted"]
+    twice = [{"window": "daily", "attempts": 2}, {"window": "weekly", "attempts": 9}]
+    for windows, field in ((twice, "windows"), ([{"window": "all", "openSeconds": 60}], "windows[0]")):
+        body = {"podId": "default", "name": "A board", "windows": windows}
+        problem(api.post("/api/v1/leaderboards", json=body), 422, "invalid_window", field)
+
+
 def test_season_runs_from_first_score_to_claimed_reward(
     api: httpx.Client, server: RunningServer, new_board: NewBoard
 ) -> None:

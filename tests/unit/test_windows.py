@@ -19,6 +19,7 @@ from laurels.core.windows import (
     rest_of,
     shortest_reset_s,
     span_at,
+    span_from,
 )
 
 MINUTE = dt.timedelta(minutes=1)
@@ -161,6 +162,30 @@ def test_periods_follow_each_other_without_gap_or_overlap(
         span = following
 
 
+@given(
+    zone=st.sampled_from(list(ODD)),
+    line=st.sampled_from(["0 18 * * fri", "30 0 * * *", "0 0 1 * *", "15 */6 * * *"]),
+    opened=st.sampled_from([60, 3600, 5 * 3600]),
+    at=st.datetimes(dt.datetime(1971, 1, 1), dt.datetime(2090, 1, 1)),  # noqa: DTZ001 - drawn without a zone
+)
+def test_window_is_open_for_its_time_after_every_reset(zone: str, line: str, opened: int, at: dt.datetime) -> None:
+    whole, part = Window("x", zone, cron=line), Window("x", zone, cron=line, open_s=opened)
+    reset = span_at(whole, to_us(at.replace(tzinfo=dt.UTC)))
+    span = span_at(part, to_us(at.replace(tzinfo=dt.UTC)))
+    for _ in range(5):
+        assert reset.start is not None
+        assert reset.end is not None
+        assert span == Span("x", reset.name, reset.start, min(reset.end, reset.start + opened * 1_000_000))
+        assert span.end is not None
+        following, reset_after = next_span(part, span), next_span(whole, reset)
+        assert following is not None
+        assert reset_after is not None
+        for instant in (reset.start, span.end - 1, span.end, reset.end - 1):
+            assert span_at(part, instant) == span_at(part, reset.start)
+            assert span_from(part, instant) == (span if instant < span.end else following)
+        span, reset = following, reset_after
+
+
 @pytest.mark.parametrize(
     ("zone", "day", "hours"),
     [
@@ -258,6 +283,8 @@ def test_period_starts_at_the_previous_end_even_if_the_calendar_differs() -> Non
         (Window("daily", "Mars/Olympus"), "time zone"),
         (Window("daily", "../../etc/passwd"), "time zone"),
         (Window("daily", ""), "time zone"),
+        (Window("daily", open_s=24 * 3600), "less than the shortest time between two resets, 86400 s"),
+        (Window("all", open_s=60), "no resets"),
         (Window("daily", "localtime"), "time zone"),
     ],
 )

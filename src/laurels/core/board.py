@@ -163,6 +163,14 @@ class Board(Struct, frozen=True, kw_only=True):
         # A list, not a generator, because every write calls this and a list is faster.
         return tuple([period for period in self.periods if period.state is PeriodState.OPEN and period.contains(at)])
 
+    def limited_period_at(self, at: int) -> tuple[Period, int] | None:
+        """Return the open period at an instant whose window limits attempts, and the limit; None if there is none."""
+        for window in self.windows:
+            if window.attempts is not None:
+                found = next((period for period in self.periods_at(at) if period.window == window.name), None)
+                return None if found is None else (found, window.attempts)
+        return None
+
     def period_named(self, name: str) -> Period | None:
         return next((period for period in self.periods if period.name == name), None)
 

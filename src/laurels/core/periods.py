@@ -10,7 +10,7 @@ from laurels.core.board import Board
 from laurels.core.instants import SECOND_US
 from laurels.core.limits import AHEAD_US
 from laurels.core.rewards import Terms
-from laurels.core.windows import Period, Span, Window, next_span, span_at
+from laurels.core.windows import Period, Span, Window, next_span, span_at, span_from
 
 # How many missed periods of a window are created at once after a time without a server. If more are missing, only those
 # that can still receive late scores are created.
@@ -19,7 +19,7 @@ MAX_CATCH_UP = 200
 
 def first_spans(windows: Sequence[Window], now: int) -> list[Span]:
     """Return the current span of each window, and those that begin soon."""
-    return [span for window in windows for span in _ahead(window, span_at(window, now), now)]
+    return [span for window in windows for span in _ahead(window, span_from(window, now), now)]
 
 
 def joining_spans(windows: Sequence[Window], start: int) -> list[Span]:
@@ -29,8 +29,9 @@ def joining_spans(windows: Sequence[Window], start: int) -> list[Span]:
     """
     spans: list[Span] = []
     for window in windows:
-        first = span_at(window, start)
-        spans += _ahead(window, Span(first.window, first.name, start, first.end), start)
+        first = span_from(window, start)
+        opened = start if first.start is None else max(start, first.start)
+        spans += _ahead(window, Span(first.window, first.name, opened, first.end), start)
     return spans
 
 
@@ -66,7 +67,7 @@ def _missing_before(window: Window, first: Period | None, now: int) -> list[Span
     if first is None or first.start is None or first.start <= now or span_at(window, first.start).start != first.start:
         return []
     spans: list[Span] = []
-    span: Span | None = span_at(window, now)
+    span: Span | None = span_from(window, now)
     while span is not None and span.start is not None and span.start < first.start and len(spans) < MAX_CATCH_UP:
         spans.append(span)
         span = next_span(window, span)
@@ -79,11 +80,11 @@ def _missing(window: Window, last: Period | None, now: int, grace_us: int | None
     `grace_us` None: the board has not started, so spans that end before `now` are skipped.
     """
     if last is None:
-        return list(islice(_ahead(window, span_at(window, now), now), MAX_CATCH_UP))
+        return list(islice(_ahead(window, span_from(window, now), now), MAX_CATCH_UP))
     found = list(islice(_ahead(window, last, now), 1, MAX_CATCH_UP + 1))
     if len(found) == MAX_CATCH_UP or grace_us is None:
         # Skip periods whose grace time is over: no user could score in them, and no user can now.
-        recent = span_at(window, now - (grace_us or 0))
+        recent = span_from(window, now - (grace_us or 0))
         if recent.start is not None and last.end is not None and recent.start >= last.end:
             found = list(islice(_ahead(window, recent, now), MAX_CATCH_UP))
     return found
@@ -128,7 +129,19 @@ def with_later_end(board: Board, period: Period, end: int) -> Board:
 
 
 def next_period(board: Board, period: Period) -> Period | None:
+    """Return the period that begins where another one of its window ends."""
     return next((each for each in board.periods if each.window == period.window and each.start == period.end), None)
+
+
+def opens_at(board: Board, at: int) -> int | None:
+    """Return when a window of the board opens next, if all of them are closed at an instant; else None."""
+    opens = []
+    for window in board.windows:
+        span = span_from(window, at)
+        if span.start is None or span.start <= at:
+            return None
+        opens.append(span.start)
+    return min(opens)
 
 
 def _ahead(window: Window, first: Span | Period, now: int) -> Iterator[Span]:

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from cronsim import CronSim, CronSimError
 from msgspec import Struct
 
-from laurels.core.instants import to_datetime, to_us
+from laurels.core.instants import SECOND_US, to_datetime, to_us
 
 ALL = "all"
 DAILY = "daily"
@@ -72,7 +72,8 @@ class Window(Struct, frozen=True, omit_defaults=True):
     """A recurring span of a board.
 
     `cron` has five fields. It is set for windows other than `all`, `daily`, `weekly` and `monthly`. `capacity` None:
-    that of the board.
+    that of the board. `open_s`: a period ends this many seconds after the reset; None: at the next reset. `attempts`:
+    how many scores of a user count in a period; None: all.
     """
 
     name: str
@@ -80,6 +81,8 @@ class Window(Struct, frozen=True, omit_defaults=True):
     start_day: Day = Day.MONDAY
     cron: str | None = None
     capacity: int | None = None
+    open_s: int | None = None
+    attempts: int | None = None
 
     @property
     def line(self) -> str | None:
@@ -159,12 +162,19 @@ class Period(Struct, frozen=True):
 
 
 def check_window(window: Window) -> str | None:
-    """Return what is wrong with the cron expression or the time zone of a window, as text; None if both are valid."""
+    """Return what is wrong with the cron expression, the time zone or `open_s` of a window, as text; or None."""
     try:
         zone_of(window.time_zone)
     except (KeyError, ValueError, OSError):
         return f"{window.time_zone!r} is not an IANA time zone such as Europe/Berlin"
-    return None if window.cron is None else _cron_fault(window.cron)
+    wrong = None if window.cron is None else _cron_fault(window.cron)
+    if wrong is None and window.open_s is not None:
+        interval = shortest_reset_s(window)
+        if interval is None:
+            return f"{window.name!r} has no resets, so it can't be open for a part of the time"
+        if window.open_s >= interval:
+            return f"openSeconds must be less than the shortest time between two resets, {interval} s"
+    return wrong
 
 
 def _cron_fault(text: str) -> str | None:
@@ -205,22 +215,41 @@ def _shortest_reset_s(line: str) -> int:
 
 
 def span_at(window: Window, at: int) -> Span:
-    """Return the span of a window that contains an instant."""
+    """Return the span of a window that contains an instant; if the window is closed then, the span before."""
     line = window.line
     if line is None:
         return Span(window.name, window.name, None, None)
     name, start, end = _resets(line, window.time_zone, at)
+    if window.open_s is not None:
+        end = min(end, start + window.open_s * SECOND_US)
     return Span(window.name, f"{window.name}-{_stamp(window, name)}", start, end)
+
+
+def span_from(window: Window, at: int) -> Span:
+    """Return the span of a window that contains an instant; if the window is closed then, the span after."""
+    span = span_at(window, at)
+    return span if span.end is None or at < span.end else _span_after(window, at)
+
+
+def _span_after(window: Window, at: int) -> Span:
+    """Return the span that begins at the first reset after an instant."""
+    assert window.line is not None, "a window that is closed at times has resets"
+    return span_at(window, _resets(window.line, window.time_zone, at)[2])
 
 
 def next_span(window: Window, before: Span | Period) -> Span | None:
     """Return the span after another one; None if that one has no end.
 
-    It begins where `before` ends, even if the rules of the time zone changed or the end was moved.
+    It begins where `before` ends, even if the rules of the time zone changed or the end was moved; if the window is
+    closed then, at the next reset.
     """
     if before.end is None:
         return None
     span = span_at(window, before.end)
+    if window.open_s is not None:
+        if span.start != before.end:
+            span = _span_after(window, before.end)
+        return Span(span.window, _next_name(span.name, before.name), span.start, span.end)
     return Span(span.window, _next_name(span.name, before.name), before.end, span.end)
 
 

@@ -31,11 +31,20 @@ def read_windows(sent: Sequence[str | WindowBody]) -> tuple[Window, ...]:
     windows: list[Window] = []
     for number, each in enumerate(sent):
         body = WindowBody(window=each) if isinstance(each, str) else each
-        window = Window(body.window, body.time_zone, body.start_day, body.cron, body.capacity)
+        window = Window(
+            body.window, body.time_zone, body.start_day, body.cron, body.capacity, body.open_seconds, body.attempts
+        )
         wrong = _fault(window, {other.name for other in windows})
         if wrong is not None:
             raise Invalid("invalid_window", _sentence(wrong), field=f"windows[{number}]", rule=wrong)
         windows.append(window)
+    if sum(window.attempts is not None for window in windows) > 1:
+        raise Invalid(
+            "invalid_window",
+            "Only one window of a board can limit attempts.",
+            field="windows",
+            rule="attempts in at most one window",
+        )
     return tuple(windows)
 
 
@@ -64,6 +73,8 @@ def show_windows(windows: Sequence[Window]) -> list[str | WindowBody]:
             start_day=window.start_day,
             cron=window.cron,
             capacity=window.capacity,
+            open_seconds=window.open_s,
+            attempts=window.attempts,
         )
         for window in windows
     ]

@@ -57,6 +57,17 @@ WindowName = Annotated[
     ),
 ]
 TimeZone = Annotated[str, Meta(min_length=1, max_length=64, description="An IANA time zone, such as Asia/Seoul.")]
+OpenSeconds = Annotated[
+    int,
+    Meta(
+        ge=60,
+        le=limits.OPEN_SECONDS,
+        description="A period ends this long after the reset, and the window is closed until the next. null: never.",
+    ),
+]
+Attempts = Annotated[
+    int, Meta(ge=1, le=limits.ATTEMPTS, description="How many scores of a user count in a period. null: all.")
+]
 Cron = Annotated[
     str,
     Meta(

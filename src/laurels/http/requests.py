@@ -13,6 +13,7 @@ from laurels.core.schemas import SchemaState, ScoreType, TimestampFormat
 from laurels.core.scores import Rule
 from laurels.core.windows import Day
 from laurels.http.fields import (
+    Attempts,
     Attributes,
     BoardUuid,
     Body,
@@ -29,6 +30,7 @@ from laurels.http.fields import (
     Metadata,
     Moment,
     Name,
+    OpenSeconds,
     Origin,
     PlayersMayWrite,
     PlayerWrites,
@@ -218,6 +220,8 @@ class WindowBody(Body, omit_defaults=True):
     start_day: Annotated[Day, Meta(description="The day on which `weekly` resets.")] = Day.MONDAY
     cron: Cron | None = None
     capacity: Annotated[Capacity | None, Meta(description="Rank only the best N users. null: as the board.")] = None
+    open_seconds: OpenSeconds | None = None
+    attempts: Attempts | None = None
 
 
 class RewardRanks(Body):

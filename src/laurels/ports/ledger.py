@@ -85,6 +85,8 @@ class RecordOutcome(StrEnum):
     LATE = "late"
     # Its user was erased after that time.
     ERASED = "erased"
+    # Its user has used all attempts of a period.
+    SPENT = "spent"
 
 
 class RecordedEvent(Struct, frozen=True, gc=False):

@@ -62,13 +62,16 @@ class _Targets:
         last_board, last_found, ids, number = self._last
         if board is not last_board or found != last_found:
             ids = [period.id for period in found]
-            key = (board.id, board.revision, *ids)
+            limited = None if event.acknowledged else board.limited_period_at(event.at)
+            key = (board.id, board.revision, limited is None, *ids)
             number = self._numbers.setdefault(key, len(self._numbers) + 1)
             if number > len(self.types):
                 sign = 1.0 if board.order is Order.ASC else -1.0
                 told = (number, board.id, board.revision, board.pod_id, board.rule.value, sign, board.is_segmented, ids)
-                self.types.append(told)
-            self._last = (board, found, ids, number)
+                limits = (None,) * 3 if limited is None else (limited[1], limited[0].start, limited[0].end)
+                self.types.append((*told, *limits))
+            # An acknowledged event is stored even if its user has no attempts left, so it has a target of its own.
+            self._last = (None if event.acknowledged else board, found, ids, number)
         self.periods.append(ids)
         return number
 
@@ -109,6 +112,8 @@ def _outcome(event: Event, result: Any) -> RecordOutcome:
     match result["outcome"]:
         case "erased":
             return RecordOutcome.ERASED
+        case "spent":
+            return RecordOutcome.SPENT
         case "refused":
             return RecordOutcome.LATE
         case _:

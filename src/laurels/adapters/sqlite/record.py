@@ -26,7 +26,7 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
     anybody_erased, anybody_hidden = connection.execute(SQL["special_cases"]).fetchone()
     erased = {number for number, event in enumerate(events) if anybody_erased and _is_erased(connection, event)}
     keys = _keys(events, erased)
-    outcomes = _insert_events(connection, events, keys, erased)
+    outcomes = _insert_events(connection, events, keys, erased, _spent(connection, events, erased))
     before = _find_rows(connection, keys)
     standings = {key: row.standing if row else None for key, row in before.items()}
     new: dict[RowKey, Board] = {}
@@ -83,19 +83,59 @@ def _keys(events: Sequence[Event], erased: Collection[int]) -> list[list[RowKey]
     return keys
 
 
+def _spent(connection: sqlite3.Connection, events: Sequence[Event], erased: Collection[int]) -> set[int]:
+    """Return the indexes of new events that are over the attempts of their users.
+
+    An event that was acknowledged before is stored all the same.
+    """
+    spent: set[int] = set()
+    limited_boards = {
+        board.id
+        for board in {event.board.id: event.board for event in events}.values()
+        if any(window.attempts is not None for window in board.windows)
+    }
+    if not limited_boards:
+        return spent
+    used: dict[RowKey, int] = {}
+    ids: set[tuple[int, str]] = set()
+    for index, event in enumerate(events):
+        limited = event.board.limited_period_at(event.at)
+        if limited is None or index in erased or event.refused is not None:
+            continue
+        period, attempts = limited
+        board_id, key = event.board.id, (period.id, event.user_id)
+        known = connection.execute(SQL["find_event"], (board_id, event.event_id)).fetchone()
+        if known is not None or (board_id, event.event_id) in ids:
+            continue
+        if key not in used:
+            counted = (board_id, event.user_id, period.start, period.start, period.end, period.end)
+            (used[key],) = connection.execute(SQL["count_attempts"], counted).fetchone()
+        if used[key] < attempts or event.acknowledged:
+            used[key] += 1
+            ids.add((board_id, event.event_id))
+        else:
+            spent.add(index)
+    return spent
+
+
 def _insert_events(
-    connection: sqlite3.Connection, events: Sequence[Event], keys: Sequence[Sequence[RowKey]], erased: Collection[int]
+    connection: sqlite3.Connection,
+    events: Sequence[Event],
+    keys: Sequence[Sequence[RowKey]],
+    erased: Collection[int],
+    spent: Collection[int],
 ) -> list[RecordOutcome]:
     """Insert the events that are new and may be stored, and return the outcome of each event.
 
-    `keys` has the rows that each event counts in, `erased` the indexes of events of users who were erased later.
+    `keys` has the rows that each event counts in, `erased` the indexes of events of users who were erased later,
+    `spent` those of events over the attempts of their users.
     """
     (last,) = connection.execute(SQL["take_event_numbers"], (len(events),)).fetchone()
     first = last - len(events) + 1
     stored = [
         index
         for index, (event, own) in enumerate(zip(events, keys, strict=True))
-        if index not in erased and event.refused is None and (own or event.acknowledged)
+        if index not in erased and index not in spent and event.refused is None and (own or event.acknowledged)
     ]
     inserted = connection.executemany(SQL["insert_event"], [_columns(first + index, events[index]) for index in stored])
     new = set(stored)
@@ -107,6 +147,8 @@ def _insert_events(
         if index in new
         else RecordOutcome.ERASED
         if index in erased
+        else RecordOutcome.SPENT
+        if index in spent
         else _compare_stored(connection, event, first + index)
         for index, event in enumerate(events)
     ]

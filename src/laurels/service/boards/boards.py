@@ -551,6 +551,13 @@ def _check_bounds(board: Board, before: Board | None = None) -> None:
         raise Invalid(
             "bounds_reversed", "endTime must be after startTime.", field="endTime", rule="endTime > startTime"
         )
+    if board.keep_events_days is not None and any(window.attempts is not None for window in board.windows):
+        raise Invalid(
+            "invalid_window",
+            "A board that limits attempts counts its events, so it keeps all of them: remove keepEventsDays.",
+            field="keepEventsDays",
+            rule="null with attempts",
+        )
     if board.min_score is not None and board.max_score is not None and board.min_score > board.max_score:
         raise Invalid(
             "bounds_reversed",

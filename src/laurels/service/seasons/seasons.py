@@ -193,11 +193,15 @@ class Seasons:
             assert window is not None, "windows are never removed"
             following = next_period(fresh, period) or next_span(window, period)
             last = fresh.ended_at if following is None else following.end
+            if following is not None and following.start is not None and following.start > period.end:
+                # The window is closed in between.
+                last = following.start
             if end <= period.end or (last is not None and end >= last):
                 until = "" if last is None else f" < {to_datetime(last).isoformat()}"
                 raise Invalid(
                     "out_of_range",
-                    "endTime must be later than the current end and before the end of the next period.",
+                    "endTime must be later than the current end and before the end of the next period, or before its "
+                    "start if the window is closed in between.",
                     field="endTime",
                     rule=f"{to_datetime(period.end).isoformat()} < endTime{until}",
                 )

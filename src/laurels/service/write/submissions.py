@@ -13,6 +13,7 @@ from laurels.core.checks import canonical_metadata, exact_score, why_closed, why
 from laurels.core.ids import new_event_id
 from laurels.core.instants import to_datetime
 from laurels.core.people import Hidden
+from laurels.core.periods import opens_at
 from laurels.core.scores import RankState, Standing
 from laurels.core.windows import Period
 from laurels.errors import Conflict, InternalError, LaurelsError, TooMany
@@ -297,27 +298,11 @@ def _check(board: Board, submission: Submission, now: int, closed: LaurelsError 
 def _answer(event: Event, written: WriteResult | LaurelsError, wanted: RanksWanted) -> Accepted | LaurelsError:
     if isinstance(written, LaurelsError):
         return written
-    if written.record.outcome is RecordOutcome.CONFLICT:
-        return Conflict(
-            "event_conflict",
-            f"The eventId {event.event_id!r} (or Idempotency-Key) was already used with a different payload. "
-            "The first event stays. Use a new eventId for a new score.",
-            field="eventId",
-        )
+    if written.record.outcome is not RecordOutcome.ACCEPTED and (refused := _why_not_recorded(event, written)):
+        return refused
     # Use the board as recorded: periods may have been closed since the event was checked.
     event = written.event
     board = event.board
-    if written.record.outcome is RecordOutcome.LATE:
-        return Conflict(
-            "period_closed",
-            f"Board {board.uuid!r} no longer accepts scores of {to_datetime(event.at).isoformat()}: all periods of "
-            f"that time are closed. Late scores are accepted up to {board.grace_s} s after a reset.",
-            field="timestamp",
-        )
-    if written.record.outcome is RecordOutcome.ERASED:
-        return Conflict(
-            "user_erased", "This user was erased. Scores from before the erasure are not accepted.", field="userId"
-        )
     changes = written.record.changes
     # Other writes of the batch may have asked for ranks.
     rank_changes = None if wanted is RanksWanted.NONE else written.rank_changes
@@ -343,6 +328,48 @@ def _answer(event: Event, written: WriteResult | LaurelsError, wanted: RanksWant
     else:
         state = counted[0].rank_state if counted else RankState.PERIOD_OVER
     return Accepted(outcome, event.event_id, event.user_id, counted, late, state, event.received_at)
+
+
+def _why_not_recorded(event: Event, written: WriteResult) -> LaurelsError | None:
+    """Return why an event was not recorded; None if it was, or repeats one that was."""
+    if written.record.outcome is RecordOutcome.CONFLICT:
+        return Conflict(
+            "event_conflict",
+            f"The eventId {event.event_id!r} (or Idempotency-Key) was already used with a different payload. "
+            "The first event stays. Use a new eventId for a new score.",
+            field="eventId",
+        )
+    # Use the board as recorded: periods may have been closed since the event was checked.
+    event = written.event
+    board = event.board
+    if written.record.outcome is RecordOutcome.SPENT:
+        limited = board.limited_period_at(event.at)
+        named = "" if limited is None else f" {limited[1]} attempts of the period {limited[0].name!r}"
+        return Conflict(
+            "attempts_used",
+            f"User {event.user_id!r} has used all{named}. The score does not count in any window.",
+            field="userId",
+        )
+    if written.record.outcome is RecordOutcome.LATE:
+        opens = opens_at(board, event.at)
+        if opens is not None:
+            return Conflict(
+                "window_closed",
+                f"Board {board.uuid!r} takes no scores of {to_datetime(event.at).isoformat()}: its windows are closed "
+                f"then. The next one opens at {to_datetime(opens).isoformat()}.",
+                field="timestamp",
+            )
+        return Conflict(
+            "period_closed",
+            f"Board {board.uuid!r} no longer accepts scores of {to_datetime(event.at).isoformat()}: all periods of "
+            f"that time are closed. Late scores are accepted up to {board.grace_s} s after a reset.",
+            field="timestamp",
+        )
+    if written.record.outcome is RecordOutcome.ERASED:
+        return Conflict(
+            "user_erased", "This user was erased. Scores from before the erasure are not accepted.", field="userId"
+        )
+    return None
 
 
 def _counted(

@@ -1,6 +1,6 @@
--- Step 7 of record_events: says of the events that were not accepted whether they are erased, refused (new, and not to be
--- stored) or repeated, with the event that took the id. An event that comes later in the batch did not.
-CREATE FUNCTION compare_events_v1(targets event_target_v1[], batch event_batch_v1, accepted int[], erased int[])
+-- Step 8 of record_events: says of the events that were not accepted whether they are erased, spent (over the attempts of
+-- their users), refused (new, and not to be stored) or repeated, with the event that took the id. An event that comes later in the batch did not.
+CREATE FUNCTION compare_events_v1(targets event_target_v1[], batch event_batch_v1, accepted int[], erased int[], spent int[])
 RETURNS TABLE (n int, outcome text, user_id text, earlier earlier_event_v1) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
@@ -13,7 +13,8 @@ BEGIN
         SELECT board_id, event_id, n FROM input WHERE n = ANY (accepted)
     )
     SELECT e.n,
-           CASE WHEN e.n = ANY (erased) THEN 'erased' WHEN o.seq IS NULL THEN 'refused' ELSE 'repeated' END,
+           CASE WHEN e.n = ANY (erased) THEN 'erased' WHEN o.seq IS NOT NULL THEN 'repeated'
+                WHEN e.n = ANY (spent) THEN 'spent' ELSE 'refused' END,
            e.user_id,
            CASE WHEN o.seq IS NOT NULL
                 THEN (o.user_id, o.score, o.at, o.stamped, o.metadata)::earlier_event_v1 END

@@ -1,4 +1,4 @@
--- Step 6 of record_events: adds the accepted events to their rows, which are `before` and locked, and returns the rows before
+-- Step 7 of record_events: adds the accepted events to their rows, which are `before` and locked, and returns the rows before
 -- and after. laurels/core/scores.py says what each rule means.
 CREATE FUNCTION fold_events_v1(targets event_target_v1[], accepted event_batch_v1, before scores[])
 RETURNS SETOF row_change_v1 LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
--- Step 3 of record_events: stores the events whose id is new, and returns their numbers. Of two with one id in a batch the
+-- Step 4 of record_events: stores the events whose id is new, and returns their numbers. Of two with one id in a batch the
 -- first is stored. They get their `seq` in the order of the batch, and are inserted in the order of their keys.
 CREATE FUNCTION insert_events_v1(targets event_target_v1[], batch event_batch_v1, without int[]) RETURNS int[]
 LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
--- Step 5 of record_events: creates the rows that are missing (with version 0), and locks and returns the rows of the batch,
+-- Step 6 of record_events: creates the rows that are missing (with version 0), and locks and returns the rows of the batch,
 -- with those of users whose region changed.
 CREATE FUNCTION lock_rows_v1(targets event_target_v1[], accepted event_batch_v1, relocated profile_key_v1[]) RETURNS scores[]
 LANGUAGE plpgsql AS $$

@@ -1,12 +1,12 @@
 -- Stores and folds a batch of events in one statement of the client: Ledger.record without the comparison of repeated events.
--- Every step takes its locks in the order of the keys, and the steps lock boards, events, profiles, new rows and rows in this
+-- Every step takes its locks in the order of the keys, and the steps lock boards, users with attempts, events, profiles, new rows and rows in this
 -- order, so two batches never wait for each other in a circle.
 --
 -- Raises LRL03 if the ledger is not in the history that the caller knows, and LRL02 if a board is not as the caller knows it.
 --
 -- Returns, in no order, rows of three kinds:
---   n            an event that was not accepted: repeated (its id was taken by `earlier`), refused (new, and not to be stored)
---                or erased
+--   n            an event that was not accepted: repeated (its id was taken by `earlier`), refused (new, and not to be stored),
+--                spent (over the attempts of its user) or erased
 --   changed      a row of the users of the batch, in a period of their events, before and after
 --   resegmented  another row that changed because an event named a new region: its state after
 CREATE FUNCTION record_events_v1(history text, targets event_target_v1[], batch event_batch_v1) RETURNS TABLE (
@@ -19,6 +19,7 @@ CREATE FUNCTION record_events_v1(history text, targets event_target_v1[], batch 
 #variable_conflict use_column
 DECLARE
     erased int[];
+    spent int[];
     numbers int[];
     accepted event_batch_v1 := batch;
     others event_batch_v1;
@@ -30,7 +31,8 @@ BEGIN
     PERFORM need_ledger_v1(history);
     PERFORM lock_boards_v1(targets);
     erased := erased_events_v1(targets, batch);
-    numbers := insert_events_v1(targets, batch, erased);
+    spent := spent_events_v1(targets, batch, erased);
+    numbers := insert_events_v1(targets, batch, erased || spent);
     IF numbers IS DISTINCT FROM batch.n THEN
         accepted := pick_events_v1(batch, numbers);
         others := pick_events_v1(batch, ARRAY(SELECT unnest(batch.n) EXCEPT SELECT unnest(numbers)));
@@ -61,8 +63,8 @@ BEGIN
         SELECT e.n, e.outcome, e.user_id, e.earlier, NULL::bigint,
                NULL::double precision, NULL::bigint, NULL::text, NULL::boolean, NULL::bigint,
                NULL::double precision, NULL::bigint, NULL::text, NULL::boolean, NULL::bigint, NULL::smallint, NULL::text
-        FROM compare_events_v1(targets, batch, numbers, erased) e;
-        others := pick_events_v1(others, ARRAY(SELECT unnest(others.n) EXCEPT SELECT unnest(erased)));
+        FROM compare_events_v1(targets, batch, numbers, erased, spent) e;
+        others := pick_events_v1(others, ARRAY(SELECT unnest(others.n) EXCEPT SELECT unnest(erased || spent)));
         RETURN QUERY
         SELECT NULL::int, 'changed', s.user_id, NULL::earlier_event_v1, s.period_id,
                s.score, s.achieved_at, inexact_total_v1(s.score, s.total), s.has_nonzero, s.version,

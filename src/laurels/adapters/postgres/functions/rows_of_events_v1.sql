@@ -1,4 +1,4 @@
--- Step 7 of record_events: returns the rows of the users of some events, in the periods of these events.
+-- Step 8 of record_events: returns the rows of the users of some events, in the periods of these events.
 CREATE FUNCTION rows_of_events_v1(targets event_target_v1[], batch event_batch_v1) RETURNS SETOF scores LANGUAGE sql AS $$
     SELECT s.* FROM (
         SELECT DISTINCT p.id, e.user_id

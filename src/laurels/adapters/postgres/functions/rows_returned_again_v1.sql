@@ -1,4 +1,4 @@
--- Step 7 of record_events: returns the rows of users whose region a repeated event names. The sender of the first one may not
+-- Step 8 of record_events: returns the rows of users whose region a repeated event names. The sender of the first one may not
 -- have received the rows that changed with it.
 CREATE FUNCTION rows_returned_again_v1(targets event_target_v1[], repeated event_batch_v1) RETURNS SETOF scores
 LANGUAGE sql AS $$

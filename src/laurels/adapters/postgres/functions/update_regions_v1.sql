@@ -1,4 +1,4 @@
--- Step 4 of record_events: stores the regions that events name, and returns the users whose region changed. Locks their
+-- Step 5 of record_events: stores the regions that events name, and returns the users whose region changed. Locks their
 -- profiles, and those of users who are new to a board with segments, until the transaction ends.
 CREATE FUNCTION update_regions_v1(targets event_target_v1[], accepted event_batch_v1) RETURNS profile_key_v1[]
 LANGUAGE plpgsql AS $$

@@ -1,5 +1,6 @@
 -- Where events of a batch count: a board as the caller knows it, and periods of it. `number`: from 1. `sign`: 1 if lower scores are better, else
--- -1. `is_segmented`: the board also ranks regions or circles.
+-- -1. `is_segmented`: the board also ranks regions or circles. `attempts`: how many scores of a
+-- user count from `limited_from` (included) to `limited_to`; NULL: all.
 CREATE TYPE event_target_v1 AS (
     number       int,
     board_id     bigint,
@@ -8,5 +9,8 @@ CREATE TYPE event_target_v1 AS (
     rule         text,
     sign         double precision,
     is_segmented boolean,
-    periods      bigint[]
+    periods      bigint[],
+    attempts     bigint,
+    limited_from bigint,
+    limited_to   bigint
 );

@@ -20,6 +20,10 @@ ON CONFLICT (board_id, event_id) DO NOTHING;
 -- name: event_numbers
 SELECT seq FROM events WHERE seq BETWEEN ? AND ?;
 
+-- name: count_attempts
+SELECT count(*) FROM events WHERE board_id = ? AND user_id = ? AND (? IS NULL OR at >= ?) AND (? IS NULL OR at < ?)
+                              AND voided_by IS NULL;
+
 -- name: find_event
 SELECT seq, user_id, score, at, stamped, metadata FROM events WHERE board_id = ? AND event_id = ?;
 
