@@ -79,6 +79,9 @@ INGESTED = Counter(
 DEAD_LETTERS = Counter(
     "laurels_dead_letters", "Number of records that became dead letters, by pod and error code.", ["pod", "code"]
 )
+UNKNOWN_POD_RECORDS = Counter(
+    "laurels_unknown_pod_records", "Number of Kafka records that arrived for a pod that does not exist."
+)
 DEAD_LETTER_ALERT = Gauge(
     "laurels_dead_letter_alert",
     "1 if more than the allowed share of a pod's records became dead letters in the last minute, else 0.",

@@ -222,6 +222,33 @@ def test_many_dead_letters_raise_an_alert(embedded: Arena) -> None:
     asyncio.run(run())
 
 
+def test_record_of_an_unknown_pod_tells_the_operator_once(embedded: Arena) -> None:
+    async def run() -> None:
+        async with embedded.running() as laurels:
+            board = await embedded.make_pod(laurels, "pod-1")
+            await laurels.webhooks.put("default", "http://127.0.0.1:9/operator")
+            stranger = f"stranger-{embedded.mark}"
+            embedded.pods[stranger] = stranger
+            embedded.game.make_topic(embedded.topic(stranger))
+            before = _metric("laurels_unknown_pod_records_total")
+            for _ in range(3):
+                embedded.game.write(embedded.topic(stranger), [event_of("pod-1", "ann", 1, board.uuid)])
+
+            async def told() -> bool:
+                return _metric("laurels_unknown_pod_records_total") == before + 3
+
+            await until(told, "all records")
+            messages = await laurels.ledger.outbox.due(2**62, 10)
+            assert [(each.pod_id, each.kind) for each in messages] == [("default", "pod.unknown")]
+            assert json.loads(messages[0].body)["data"]["podId"] == stranger
+
+    asyncio.run(run())
+
+
+def _metric(name: str) -> float:
+    return REGISTRY.get_sample_value(name) or 0.0
+
+
 def test_dead_letter_of_an_oversized_record_omits_its_value(embedded: Arena) -> None:
     """With our headers the record exceeds the broker's limit, so the dead letter only says where the record is."""
 

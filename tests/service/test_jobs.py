@@ -317,10 +317,53 @@ def test_daily_check_reports_boards_that_it_could_not_compare(tmp_path: Path, mo
                     yield checked
 
             monkeypatch.setattr(inspections, "verify_board", failing)
+            monkeypatch.setattr(inspections, "AGAIN_AFTER_S", 0.01)
             report = await laurels.inspections.check()
             assert report["unchecked"] == {"default": "This ranking is gone."}
-            # The board behind it was compared.
+            # The board behind it was compared, once.
             assert report["users"] == 1
+
+            tries = 0
+
+            async def failing_once(ledger: Any, index: Any, board_id: int, *rest: Any) -> AsyncIterator[Checked]:
+                nonlocal tries
+                tries += board_id == default.id
+                if board_id == default.id and tries == 1:
+                    raise Unavailable("catching_up", "This ranking is being loaded.")
+                async for checked in verify_board(ledger, index, board_id, *rest):
+                    yield checked
+
+            monkeypatch.setattr(inspections, "verify_board", failing_once)
+            assert "unchecked" not in await laurels.inspections.check()
+            assert tries == 2
+
+    asyncio.run(run())
+
+
+def test_failed_daily_check_runs_again_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = True
+
+    async def check(_self: inspections.Inspections) -> dict[str, Any]:
+        if fails:
+            raise Unavailable("ledger_unavailable", "The ledger is away.")
+        return {"users": 0}
+
+    monkeypatch.setattr(inspections.Inspections, "check", check)
+
+    async def run() -> None:
+        nonlocal fails
+        stage = Stage("embedded", tmp_path)
+        async with stage.running(check_at="03:00") as laurels:
+            stage.clock.now += DAY
+            runs = []
+            for _ in range(8):
+                await laurels.jobs.run_due()
+                run = next(each for each in await laurels.jobs.runs() if each.name == "check")
+                runs.append((run.runs, run.error is not None))
+                fails = len(runs) < 4
+                stage.clock.now += 600 * SECOND_US
+            # Every 20 minutes, the first interval of ten above 15, until it succeeds; then not before the next day.
+            assert runs == [*[(1, True)] * 2, *[(2, True)] * 2, *[(3, False)] * 4]
 
     asyncio.run(run())
 

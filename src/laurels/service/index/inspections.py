@@ -36,6 +36,9 @@ CHECKED_KEYS = 1_000_000
 STOP_WAIT_S = 10.0
 # How many boards and users with differences a report names.
 REPORTED_BOARDS = 20
+# Boards that could not be compared are tried again after this time, this many times.
+AGAIN_AFTER_S = 60.0
+ATTEMPTS = 3
 REPORTED_USERS = 10
 # Faults that a rebuild can't repair: a stored row differs from its events.
 _OF_ROWS = {Fault.ROW_MISSING, Fault.ROW_EXTRA, Fault.ROW_DIFFERS, Fault.ROW_MISPLACED}
@@ -57,6 +60,34 @@ class _Faults:
 
     def report(self, board: Board) -> dict[str, Any]:
         return {"board": board.uuid, "differences": self.count, "ofRows": self.of_rows, "users": list(self._users)}
+
+
+class _Report:
+    """What the daily check has found so far."""
+
+    def __init__(self) -> None:
+        self.users = self.differences = self.rebuilt = 0
+        # The reasons, by board.
+        self.unchecked: dict[str, str] = {}
+        self._found: list[dict[str, Any]] = []
+
+    def add(self, board: Board, faults: _Faults) -> None:
+        if faults.of_rows:
+            log.error("rows_differ_from_events", board=board.uuid, rows=faults.of_rows)
+        if faults.count:
+            self.differences += faults.count
+            self._found.append(faults.report(board))
+
+    def shown(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "users": self.users,
+            "differences": self.differences,
+            "rebuilt": self.rebuilt,
+            "boards": self._found[:REPORTED_BOARDS],
+        }
+        if self.unchecked:
+            shown["unchecked"] = dict(list(self.unchecked.items())[:REPORTED_BOARDS])
+        return shown
 
 
 class Inspections:
@@ -118,40 +149,45 @@ class Inspections:
 
         Rows that differ from their events are only reported and logged: an operator must find out why.
         """
-        users = differences = rebuilt = 0
-        found: list[dict[str, Any]] = []
-        unchecked: dict[str, str] = {}
+        report = _Report()
         self._stop_requested = False
         async with self._inspection():
             self._check_ended.clear()
             try:
-                for board in self._boards.all():
-                    faults = _Faults()
-                    try:
-                        async for checked in _with_pauses(self._verify(board, CHECKED_KEYS)):
-                            users += checked.users
-                            faults.add(checked.differences)
-                            self._raise_if_stopped()
-                        if faults.count > faults.of_rows:
-                            log.error("index_differed", board=board.uuid, users=faults.count - faults.of_rows)
-                            rebuilt += await self._rebuild(board)
-                    except TooMany:
-                        raise
-                    except LaurelsError as error:
-                        # For example, a period of the board has just ended.
-                        unchecked[board.uuid] = error.message
-                    if faults.of_rows:
-                        log.error("rows_differ_from_events", board=board.uuid, rows=faults.of_rows)
-                    if faults.count:
-                        differences += faults.count
-                        found.append(faults.report(board))
+                await self._check_boards(report)
             finally:
                 self._check_ended.set()
-        CHECK_DIFFERENCES.set(differences)
-        report = {"users": users, "differences": differences, "rebuilt": rebuilt, "boards": found[:REPORTED_BOARDS]}
-        if unchecked:
-            report["unchecked"] = dict(list(unchecked.items())[:REPORTED_BOARDS])
-        return report
+        CHECK_DIFFERENCES.set(report.differences)
+        return report.shown()
+
+    async def _check_boards(self, report: "_Report") -> None:
+        """Check all boards; those that can't be compared, for example because a period has just ended, again later."""
+        boards = self._boards.all()
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await self._pause()
+            report.unchecked = {}
+            for board in boards:
+                faults = _Faults()
+                try:
+                    await self._check_board(board, faults, report)
+                except TooMany:
+                    raise
+                except LaurelsError as error:
+                    report.unchecked[board.uuid] = error.message
+                report.add(board, faults)
+            boards = [board for board in self._boards.all() if board.uuid in report.unchecked]
+            if not boards:
+                return
+
+    async def _check_board(self, board: Board, faults: _Faults, report: "_Report") -> None:
+        async for checked in _with_pauses(self._verify(board, CHECKED_KEYS)):
+            report.users += checked.users
+            faults.add(checked.differences)
+            self._raise_if_stopped()
+        if faults.count > faults.of_rows:
+            log.error("index_differed", board=board.uuid, users=faults.count - faults.of_rows)
+            report.rebuilt += await self._rebuild(board)
 
     async def _verify(self, board: Board, max_keys: int | None = None) -> AsyncIterator[Checked]:
         await self._updater.buffers.flush()
@@ -171,6 +207,12 @@ class Inspections:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_WAIT_S):
                 await self._check_ended.wait()
+
+    async def _pause(self) -> None:
+        ends = time.monotonic() + AGAIN_AFTER_S
+        while time.monotonic() < ends:
+            self._raise_if_stopped()
+            await asyncio.sleep(min(1.0, AGAIN_AFTER_S))
 
     def _raise_if_stopped(self) -> None:
         """Raise TooMany in the daily check if it must stop."""

@@ -234,6 +234,11 @@ class Consumer:
         )
         for (pod_id, result), count in results.items():
             INGESTED.labels(pod_id, result).inc(count)
+        unknown = Counter(
+            each.pod_id for each in outcomes if each.error is not None and each.error.code == "pod_not_found"
+        )
+        for pod_id, count in unknown.items():
+            await self._alarm.note_unknown(pod_id, count)
         records = Counter(each.pod_id for each in outcomes)
         for pod_id, count in records.items():
             await self._alarm.note(pod_id, count, results[pod_id, "dead"])

@@ -52,6 +52,8 @@ FREEZE_FOR_S = 10.0
 # What a freeze, a refreeze or a step of a sweep costs besides its rows, in rows.
 ROWS_PER_STEP = 100
 EVERY_US = 3600 * SECOND_US
+# A daily check that failed runs again after this time.
+CHECK_AGAIN_US = 900 * SECOND_US
 # Minimum interval between queries to the ledger for work that is rarely due.
 LOOK_EVERY_US = 10 * SECOND_US
 PERIODS = "periods"
@@ -108,6 +110,8 @@ class JobDefinitions:
         self._looked_for_unswept = 0
         self._looked_for_runs = 0
         self._last_runs: dict[str, int] = {}
+        # When the last run of a job that failed began.
+        self._failed_at: dict[str, int] = {}
         # True after a ranking could not be dropped in this run of the job.
         self._waits_to_sweep = False
         self._sweep_log = LogLimit()
@@ -258,7 +262,7 @@ class JobDefinitions:
         if last is None:
             # A new ledger waits for the next time.
             last = min((board.created_at for board in self._boards.all()), default=now)
-        is_due = last < due
+        is_due = last < due or (self._failed_at.get(CHECK) == last and now >= last + CHECK_AGAIN_US)
         if is_due:
             self._last_runs[CHECK] = now
         return is_due
@@ -269,6 +273,8 @@ class JobDefinitions:
             self._looked_for_runs = now
             for run in await self._ledger.jobs.runs():
                 self._last_runs[run.name] = max(run.started_at, self._last_runs.get(run.name, 0))
+                if run.error is not None:
+                    self._failed_at[run.name] = run.started_at
         return self._last_runs.get(name)
 
     async def _trim(self) -> dict[str, Any]:
