@@ -5,7 +5,8 @@ import pytest
 
 from laurels.errors import LaurelsError
 from laurels.http.decode import decode_body, decode_texts
-from laurels.http.requests import BoardRequest, KeyRequest, RanksRequest, ScoreItem, TopQuery
+from laurels.http.queries import TopQuery
+from laurels.http.requests import BoardRequest, KeyRequest, RanksRequest, ScoreItem
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from laurels.core.instants import to_datetime
 from laurels.http.answers import Entry
-from laurels.http.requests import SelectionQuery
+from laurels.http.queries import SelectionQuery
 from laurels.ports import RankEntry
 from laurels.service.people.profiles import NO_PROFILE, PublicProfile
 from laurels.service.read.reads import Selection

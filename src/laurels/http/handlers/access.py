@@ -27,11 +27,10 @@ from laurels.http.answers import (
 )
 from laurels.http.board_parts import read_instant, show_moment
 from laurels.http.call import Call
+from laurels.http.queries import KeysQuery, NoQuery
 from laurels.http.requests import (
     AdminKeyRequest,
     KeyRequest,
-    KeysQuery,
-    NoQuery,
     PodChange,
     PodRequest,
     RotateRequest,

@@ -7,7 +7,7 @@ from laurels.http.board_parts import read_instant
 from laurels.http.call import Call
 from laurels.http.decode import decode_cursor, encode_cursor
 from laurels.http.operating_answers import AuditAnswer, AuditedCall
-from laurels.http.requests import AuditQuery
+from laurels.http.queries import AuditQuery
 from laurels.ports import AuditEntry, AuditFilter
 
 

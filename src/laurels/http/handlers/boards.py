@@ -26,7 +26,8 @@ from laurels.http.board_parts import (
 )
 from laurels.http.call import Call
 from laurels.http.decode import decode_cursor, encode_cursor
-from laurels.http.requests import BoardChange, BoardRequest, BoardsQuery, DeletionRequest, NoQuery, WindowBody
+from laurels.http.queries import BoardsQuery, NoQuery
+from laurels.http.requests import BoardChange, BoardRequest, DeletionRequest, WindowBody
 from laurels.service.boards.caller import Caller
 
 

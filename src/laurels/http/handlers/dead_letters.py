@@ -21,7 +21,8 @@ from laurels.http.event_answers import (
 )
 from laurels.http.fields import DeadLetterId, PodId
 from laurels.http.problems import problem_of
-from laurels.http.requests import DeadLettersQuery, DiscardRequest, NoQuery, ReplayRequest
+from laurels.http.queries import DeadLettersQuery, NoQuery
+from laurels.http.requests import DiscardRequest, ReplayRequest
 from laurels.ports import DISCARDED, KafkaRecord
 from laurels.service.ingest.dead_letters import DeadLetter
 from laurels.service.write.submissions import Accepted

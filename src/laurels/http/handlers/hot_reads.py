@@ -17,7 +17,7 @@ from laurels.http.call import Call, HotPlan, ShownRanking
 from laurels.http.entries import show_entries
 from laurels.http.handlers.reads import RETRIEVED_AT, page_key, rank_answer
 from laurels.http.instants import encode_instant
-from laurels.http.requests import AroundQuery, SelectionQuery, TopQuery
+from laurels.http.queries import AroundQuery, SelectionQuery, TopQuery
 from laurels.service.read.reads import fill_page
 
 _encode = msgspec.json.Encoder().encode

@@ -6,7 +6,7 @@ from laurels.errors import UpgradeRequired
 from laurels.http.call import CIRCLE, Call, need_circle
 from laurels.http.entries import read_selection
 from laurels.http.live import Live
-from laurels.http.requests import LiveQuery
+from laurels.http.queries import LiveQuery
 from laurels.ports import Scope
 from laurels.service.live import AroundSpec, SubscriberAccess, TopSpec, ViewSpec
 

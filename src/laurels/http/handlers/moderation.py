@@ -13,16 +13,8 @@ from laurels.http.board_parts import show_moment
 from laurels.http.call import Answered, Call
 from laurels.http.decode import decode_cursor, encode_cursor
 from laurels.http.people_answers import ActAnswer, ActsAnswer, PreviewedEvent, PreviewedScore, VoidPreviewAnswer
-from laurels.http.requests import (
-    BoardReasonQuery,
-    HideRequest,
-    NoQuery,
-    PodQuery,
-    ReasonQuery,
-    ReasonRequest,
-    UserQuery,
-    VoidRequest,
-)
+from laurels.http.queries import BoardReasonQuery, NoQuery, PodQuery, ReasonQuery, UserQuery
+from laurels.http.requests import HideRequest, ReasonRequest, VoidRequest
 from laurels.ports import StoredAction
 from laurels.service.moderation.moderation import EventFilter
 

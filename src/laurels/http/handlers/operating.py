@@ -21,7 +21,7 @@ from laurels.http.operating_answers import (
     SpoolReplayAnswer,
     VerifyLine,
 )
-from laurels.http.requests import NoQuery, RebuildQuery
+from laurels.http.queries import NoQuery, RebuildQuery
 from laurels.metrics import METRICS_TYPE, render_metrics
 from laurels.service.boards.boards import Boards
 from laurels.service.index.rebuild import Rebuilt

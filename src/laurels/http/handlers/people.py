@@ -14,7 +14,8 @@ from laurels.http.decode import decode_named_cursor, decode_value, encode_cursor
 from laurels.http.fields import Circle
 from laurels.http.handlers.moderation import noted_act
 from laurels.http.people_answers import ActAnswer, ChangedAnswer, HiddenOn, PeopleAnswer, PersonEntry, ProfileAnswer
-from laurels.http.requests import PeopleQuery, PodQuery, ProfileBody, ProfileItem, ProfilesRequest, ReasonQuery
+from laurels.http.queries import PeopleQuery, PodQuery, ReasonQuery
+from laurels.http.requests import ProfileBody, ProfileItem, ProfilesRequest
 
 # The 16 common variation selectors, which only change how the character before them looks.
 _VARIATIONS = dict.fromkeys(range(0xFE00, 0xFE10))

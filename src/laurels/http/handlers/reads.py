@@ -39,7 +39,7 @@ from laurels.http.board_parts import read_range
 from laurels.http.call import Call, Encoded, ShownRanking, need_circle
 from laurels.http.decode import decode_cursor, encode_cursor
 from laurels.http.entries import read_selection, show_entries
-from laurels.http.requests import (
+from laurels.http.queries import (
     AroundQuery,
     Direction,
     DistributionQuery,
@@ -47,7 +47,6 @@ from laurels.http.requests import (
     EventsQuery,
     HistoryQuery,
     RangeQuery,
-    RanksRequest,
     RegionsQuery,
     ScorePlaceQuery,
     SearchQuery,
@@ -55,6 +54,7 @@ from laurels.http.requests import (
     TopQuery,
     UserScoresQuery,
 )
+from laurels.http.requests import RanksRequest
 from laurels.ports import Found, RankEntry
 from laurels.service.boards.boards import unknown_board
 from laurels.service.read.reads import Selection, UserRank

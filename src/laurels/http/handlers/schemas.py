@@ -19,7 +19,8 @@ from laurels.http.event_answers import (
 )
 from laurels.http.fields import SchemaVersion
 from laurels.http.problems import problem_of
-from laurels.http.requests import NoQuery, SchemaBody, SchemaStateBody, TryOutBody, WhereBody
+from laurels.http.queries import NoQuery
+from laurels.http.requests import SchemaBody, SchemaStateBody, TryOutBody, WhereBody
 from laurels.ports import KafkaRecord
 from laurels.service.boards.boards import unknown_board
 from laurels.service.ingest.transformer import show_common

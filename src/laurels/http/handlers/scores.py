@@ -22,18 +22,8 @@ from laurels.http.call import Answered, Call, Finish, HotPlan
 from laurels.http.decode import decode_body, decode_plain
 from laurels.http.people_answers import RemovalsAnswer, RemovedAnswer
 from laurels.http.problems import problem_of
-from laurels.http.requests import (
-    BatchQuery,
-    BoardReasonQuery,
-    BoardsScore,
-    BoardsScoreQuery,
-    NoQuery,
-    RemovalsRequest,
-    ScoreBatch,
-    ScoreItem,
-    ScoreQuery,
-    ScoreUpdate,
-)
+from laurels.http.queries import BatchQuery, BoardReasonQuery, BoardsScoreQuery, NoQuery, ScoreQuery
+from laurels.http.requests import BoardsScore, RemovalsRequest, ScoreBatch, ScoreItem, ScoreUpdate
 from laurels.ports import RanksWanted, RecordOutcome
 from laurels.service.boards.boards import unknown_board
 from laurels.service.boards.caller import Caller

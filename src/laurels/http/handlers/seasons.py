@@ -19,7 +19,8 @@ from laurels.http.answers import (
 from laurels.http.board_parts import read_instant, show_moment, show_period
 from laurels.http.call import Call
 from laurels.http.decode import decode_named_cursor, decode_pair_cursor, decode_triple_cursor, encode_cursor
-from laurels.http.requests import NoQuery, PageQuery, PeriodExtension, PeriodsQuery, UserQuery
+from laurels.http.queries import NoQuery, PageQuery, PeriodsQuery, UserQuery
+from laurels.http.requests import PeriodExtension
 from laurels.service.seasons.freezer import grant_id
 from laurels.service.seasons.seasons import Granted
 

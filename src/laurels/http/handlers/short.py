@@ -3,7 +3,8 @@
 from laurels.http.answers import ShortEntry, ShortInfo, ShortTop, ShortUser
 from laurels.http.call import Answered, Call
 from laurels.http.handlers.scores import SPOOLED
-from laurels.http.requests import NoQuery, ShortScore
+from laurels.http.queries import NoQuery
+from laurels.http.requests import ShortScore
 from laurels.ports import RecordOutcome
 from laurels.service.people.profiles import NO_PROFILE
 from laurels.service.read.reads import Selection
