@@ -240,6 +240,8 @@ CODES: dict[str, str] = {
     "reshard_running": "the number of shards of this board is being changed",
     "freeze_running": "final ranks of this pod are being written, or an act is in progress",
     "period_not_final": "the period has no final ranks that can be corrected",
+    "template_not_found": "the pod has no such template",
+    "too_many_templates": "the pod has the maximum number of templates",
     "attempts_used": "the user has used all attempts of the period",
     "window_closed": "all windows of the board are closed at that time",
     "not_confirmed": "the confirmation is not the UUID of the board",

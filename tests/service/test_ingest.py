@@ -14,8 +14,10 @@ from confluent_kafka import Producer
 from msgspec.structs import replace
 
 from laurels.adapters.kafka.consumer import read_record
+from laurels.core.board import Board
 from laurels.core.schemas import FieldSource, SchemaState
-from laurels.errors import Unavailable
+from laurels.core.scores import Rule
+from laurels.errors import LaurelsError, Unavailable
 from laurels.ports import KafkaRecord
 from laurels.service.laurels import Laurels
 from support.kafka import LibrdkafkaBroker, need_kafka
@@ -337,5 +339,30 @@ def test_dead_letters_that_fit_individually_keep_their_values(embedded: Arena) -
             letters, _ = await laurels.dead_letters.page(pod_id, None, 100)
             assert sorted(each.record.value or b"" for each in letters) == sorted(bad)
             assert not any(each.value_omitted for each in letters)
+
+    asyncio.run(run())
+
+
+def test_record_creates_its_board_from_a_template_of_the_pod(arena: Arena) -> None:
+    async def run() -> None:
+        async with arena.running() as laurels:
+            await arena.make_pod(laurels, "pod-1")
+            pod_id = arena.pods["pod-1"]
+            definition = Board(id=0, uuid="", pod_id="", name="Match {UUID}", created_at=0, rule=Rule.INCREMENT)
+            await laurels.templates.put(pod_id, "match", f"match-{arena.mark}-", definition)
+            uuid = f"match-{arena.mark}-7"
+            records = [event_of("pod-1", "ann", 2, uuid), event_of("pod-1", "bob", 3, uuid)]
+            arena.game.write(arena.topic("pod-1"), [*records, event_of("pod-1", "ann", 1, f"other-{arena.mark}")])
+
+            async def counted() -> bool:
+                try:
+                    board = laurels.boards.of_pod(pod_id, uuid)
+                except LaurelsError:
+                    return False
+                return await has(laurels, board, {"ann": 2.0, "bob": 3.0}) and len(await dead(arena, "pod-1")) == 1
+
+            await until(counted, "the board and its scores")
+            assert laurels.boards.of_pod(pod_id, uuid).name == f"Match {uuid}"
+            assert (await dead(arena, "pod-1"))[0]["code"] == "board_not_found"
 
     asyncio.run(run())

@@ -12,7 +12,7 @@ from laurels.http.fields import (
     Answer,
     Instant,
 )
-from laurels.http.requests import RewardBody, WindowBody
+from laurels.http.requests import BoardDefinition, RewardBody, WindowBody
 from laurels.ports import Role, Scope
 
 
@@ -387,6 +387,19 @@ class ReshardAnswer(Answer):
     ] = None
     parts_ready: int | None = None
     users_loaded: Annotated[int | None, Meta(description="Users in the parts that are being built.")] = None
+
+
+class TemplateAnswer(Answer):
+    pod_id: str
+    name: str
+    prefix: str | None
+    board: BoardDefinition
+    created_at: Instant
+    updated_at: Instant
+
+
+class TemplatesAnswer(Answer):
+    templates: list[TemplateAnswer]
 
 
 class DeletionAnswer(Answer):

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from laurels.core.board import Board
-from laurels.core.checks import exact_score, is_deeper
+from laurels.core.checks import canonical_metadata, exact_score, is_deeper
 from laurels.core.instants import LAST_US, to_datetime, to_us
 from laurels.core.limits import METADATA_DEPTH, PRIZE_BYTES
 from laurels.core.order import Order
@@ -15,7 +15,7 @@ from laurels.core.rewards import Between, Reward
 from laurels.core.windows import ALL, DAILY, MONTHLY, WEEKLY, Day, Period, PeriodState, Window, check_window
 from laurels.errors import Invalid
 from laurels.http.answers import PeriodAnswer, PeriodStatus
-from laurels.http.requests import RewardBody, RewardRanks, RewardScores, WindowBody
+from laurels.http.requests import BoardDefinition, RewardBody, RewardRanks, RewardScores, WindowBody
 from laurels.ports import ScoreRange
 
 _KNOWN = (ALL, DAILY, WEEKLY, MONTHLY)
@@ -25,6 +25,80 @@ _FINAL: dict[PeriodState, PeriodStatus] = {
     PeriodState.SUPERSEDED: "SUPERSEDED",
     PeriodState.DISCARDED: "PRUNED",
 }
+
+
+def read_board(body: BoardDefinition) -> Board:
+    """Return the board that a caller defines, without its id, UUID, pod and creation."""
+    windows = read_windows(body.windows)
+    segments = read_segments(body.segments)
+    canonical_metadata(body.metadata)
+    return Board(
+        id=0,
+        uuid="",
+        pod_id="",
+        name=body.name,
+        rule=body.rule,
+        order=body.order,
+        ties=body.ties,
+        capacity=body.capacity,
+        min_score=_exact_or_none(body.min_score, "minScore"),
+        max_score=_exact_or_none(body.max_score, "maxScore"),
+        public=body.public,
+        public_fields=tuple(dict.fromkeys(body.public_fields)),
+        players_may_write=body.players_may_write,
+        player_writes_per_minute=body.player_writes_per_minute,
+        shards=body.shards,
+        rank_on_write=body.rank_on_write,
+        windows=windows,
+        segments=segments,
+        start_at=None if body.start_time is None else read_instant(body.start_time, "startTime"),
+        end_at=None if body.end_time is None else read_instant(body.end_time, "endTime"),
+        created_at=0,
+        metadata=body.metadata,
+        grace_s=body.grace_seconds,
+        flush_ms=body.flush_ms,
+        rewards=read_rewards(body.rewards, windows, segments),
+        keep_events_days=body.keep_events_days,
+        keep_periods_days=body.keep_periods_days,
+    )
+
+
+def show_definition(board: Board) -> BoardDefinition:
+    """Return what a caller decided about a board: the opposite of `read_board`."""
+    return BoardDefinition(
+        name=board.name,
+        rule=board.rule,
+        order=board.order,
+        ties=board.ties,
+        capacity=board.capacity,
+        windows=show_windows(board.windows),
+        segments=[SegmentKind(kind) for kind in board.segments],
+        start_time=show_moment(board.start_at),
+        end_time=show_moment(board.end_at),
+        min_score=board.min_score,
+        max_score=board.max_score,
+        public=board.public,
+        public_fields=list(board.public_fields),
+        players_may_write=board.players_may_write,
+        player_writes_per_minute=board.player_writes_per_minute,
+        shards=board.shards,
+        rank_on_write=board.rank_on_write,
+        metadata=board.metadata,
+        grace_seconds=board.grace_s,
+        flush_ms=board.flush_ms,
+        rewards=show_rewards(board.rewards),
+        keep_events_days=board.keep_events_days,
+        keep_periods_days=board.keep_periods_days,
+    )
+
+
+def read_segments(sent: Sequence[SegmentKind]) -> tuple[str, ...]:
+    # The global segment is always ranked.
+    return tuple(kind.value for kind in SegmentKind if kind is SegmentKind.GLOBAL or kind in sent)
+
+
+def _exact_or_none(score: float | None, name: str) -> float | None:
+    return None if score is None else exact_score(score, name)
 
 
 def read_windows(sent: Sequence[str | WindowBody]) -> tuple[Window, ...]:

@@ -38,7 +38,7 @@ from laurels.http.addresses import Addresses
 from laurels.http.body_room import BodyRoom
 from laurels.http.cross_origin import need_origin
 from laurels.http.decode import decode_body, decode_texts, decode_value
-from laurels.http.fields import IdempotencyKey, UserId
+from laurels.http.fields import BoardUuid, IdempotencyKey, UserId
 from laurels.http.live import KEY_PROTOCOL, Interrupted, Live
 from laurels.http.page_cache import PageCache
 from laurels.http.problems import PRIVATE, problem_response
@@ -362,6 +362,8 @@ class Traits(NamedTuple):
     websocket: bool = False
     # The body of a 503 is that of a 200.
     answers_503: bool = False
+    # A score for a board that does not exist creates it if a template of the pod says so.
+    creates_board: bool = False
     # Error statuses in addition to those that all calls with this guard, method and body have.
     errors: tuple[int, ...] = ()
 
@@ -424,7 +426,7 @@ class Endpoint:
                     raise
                 self._admit(call, ANONYMOUS, None)
                 await call.laurels.access.look_again()
-                self.begin(call, query_string)
+                await self._begin_again(call, query_string)
         except Unauthenticated as error:
             if error.code != "key_required":
                 call.laurels.traffic.note_wrong_key(call.address)
@@ -433,6 +435,22 @@ class Endpoint:
             self._admit(call, call.caller, call.pod_id)
         else:
             self._admit(call, ANONYMOUS, None)
+
+    async def _begin_again(self, call: Call[Any, Any], query_string: bytes) -> None:
+        """Do as `begin`, but create the board of a score if a template of the pod says so."""
+        try:
+            self.begin(call, query_string)
+        except NotFound as error:
+            if error.code != "board_not_found" or not self.traits.creates_board:
+                raise
+            try:
+                uuid = str(decode_value(call.board_uuid, BoardUuid, "UUID"))
+            except LaurelsError:
+                # No board can have this UUID.
+                raise error from None
+            if await call.laurels.templates.create_for_score(call.caller, uuid) is None:
+                raise
+            self.begin(call, query_string)
 
     def gate(self, call: Call[Any, Any]) -> Gate:
         """Return the gate of calls like this one."""

@@ -57,6 +57,7 @@ WindowName = Annotated[
     ),
 ]
 TimeZone = Annotated[str, Meta(min_length=1, max_length=64, description="An IANA time zone, such as Asia/Seoul.")]
+TemplateName = Annotated[str, Meta(min_length=1, max_length=limits.WINDOW_NAME_CHARS, pattern=limits.SLUG_PATTERN)]
 OpenSeconds = Annotated[
     int,
     Meta(

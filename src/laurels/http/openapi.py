@@ -12,7 +12,7 @@ from laurels.errors import ERROR_MAPPINGS, Malformed
 from laurels.http import guards
 from laurels.http.answers import Problem
 from laurels.http.call import Endpoint, Streamed, Text
-from laurels.http.fields import BoardUuid, Circle, DeadLetterId, PodId, SchemaVersion, UserId
+from laurels.http.fields import BoardUuid, Circle, DeadLetterId, PodId, SchemaVersion, TemplateName, UserId
 from laurels.http.live import Live
 from laurels.http.live_answers import LiveFrame
 from laurels.http.operating_answers import RebuildLine, VerifyLine
@@ -34,6 +34,7 @@ PATH_PARTS: dict[str, Any] = {
     "actId": str,
     "schemaVersion": SchemaVersion,
     "letterId": DeadLetterId,
+    "templateName": TemplateName,
 }
 # By operation: the operations that its response leads to, each with its parameters and the fields that they take.
 _BOARD = {"UUID": "UUID"}

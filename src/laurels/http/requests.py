@@ -242,9 +242,9 @@ Windows = Annotated[
 Rewards = Annotated[list[RewardBody], Meta(max_length=limits.REWARDS)]
 
 
-class BoardRequest(Body, kw_only=True):
-    uuid: BoardUuid | None = field(default=None, name="UUID")
-    pod_id: PodId | None = None
+class BoardDefinition(Body, kw_only=True):
+    """All that a caller decides about a board."""
+
     name: Name
     rule: Rule = Rule.BEST
     order: Order = Order.DESC
@@ -275,6 +275,26 @@ class BoardRequest(Body, kw_only=True):
     rewards: Rewards = field(default_factory=list)
     keep_events_days: KeepDays | None = None
     keep_periods_days: KeepDays | None = None
+
+
+class BoardRequest(BoardDefinition, kw_only=True):
+    uuid: BoardUuid | None = field(default=None, name="UUID")
+    pod_id: PodId | None = None
+
+
+class TemplateBody(Body):
+    board: Annotated[
+        BoardDefinition, Meta(description="What the boards are like. `{UUID}` in the name becomes their UUID.")
+    ]
+    prefix: Annotated[
+        BoardUuid | None,
+        Meta(description="The first score for a board whose UUID begins with this creates it. null: no score does."),
+    ] = None
+
+
+class TemplateUse(Body):
+    uuid: BoardUuid = field(name="UUID")
+    name: Name | None = None
 
 
 class BoardChange(Body):

@@ -28,6 +28,7 @@ from laurels.http.handlers import (
     scores,
     seasons,
     short,
+    templates,
 )
 from laurels.http.heavy_reads import in_turn
 from laurels.http.openapi import build_openapi
@@ -43,6 +44,8 @@ PERSON = "/api/v1/users/{userId}"
 PERIOD = BOARD + "/periods/{period}"
 POD = "/api/v1/pods/{podId}"
 SCHEMA = POD + "/schemas/{schemaVersion}"
+TEMPLATES = POD + "/templates"
+TEMPLATE = TEMPLATES + "/{templateName}"
 DEAD_LETTERS = POD + "/dead-letters"
 
 
@@ -88,6 +91,7 @@ ROUTES = [
         scores.put_score,
         scope=Scope.SCORES_WRITE,
         hot=scores.hot_score,
+        creates_board=True,
         idempotency_key=True,
         may_spool=True,
     ),
@@ -99,6 +103,7 @@ ROUTES = [
         scores.post_scores,
         scope=Scope.SCORES_WRITE,
         hot=scores.hot_scores,
+        creates_board=True,
         body_bytes=limits.BATCH_BODY_BYTES,
         idempotency_key=True,
         may_spool=True,
@@ -217,6 +222,22 @@ ROUTES = [
         needs_body=True,
         scope=Scope.BOARDS_WRITE,
         status=202,
+    ),
+    route("Boards", "GET", TEMPLATES, guards.writer, templates.get_templates, scope=Scope.BOARDS_WRITE),
+    route("Boards", "GET", TEMPLATE, guards.writer, templates.get_template, scope=Scope.BOARDS_WRITE),
+    route("Boards", "PUT", TEMPLATE, guards.writer, templates.put_template, audited=True, scope=Scope.BOARDS_WRITE),
+    route(
+        "Boards", "DELETE", TEMPLATE, guards.writer, templates.delete_template, audited=True, scope=Scope.BOARDS_WRITE
+    ),
+    route(
+        "Boards",
+        "POST",
+        TEMPLATE + "/boards",
+        guards.writer,
+        templates.post_template_board,
+        audited=True,
+        scope=Scope.BOARDS_WRITE,
+        status=201,
     ),
     route("Seasons", "GET", BOARD + "/periods", guards.board_reader, seasons.get_periods, rows=heavy_reads.listed),
     route(

@@ -52,6 +52,7 @@ from laurels.ports.ledger import (
     RowChange,
     Scope,
     StoredEvent,
+    Template,
     are_stored,
 )
 from laurels.ports.outbox import Message, Outbox, Sender, Webhook
@@ -127,6 +128,7 @@ __all__ = [
     "StoredAction",
     "StoredEvent",
     "StreamStore",
+    "Template",
     "TopicPartition",
     "Undelivered",
     "Webhook",

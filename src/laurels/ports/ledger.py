@@ -156,6 +156,20 @@ class Pod(Struct, frozen=True):
     quotas: Quotas = Quotas()
 
 
+class Template(Struct, frozen=True):
+    """What a new board of a pod is like: `board` without its id, UUID and times.
+
+    `prefix`: the first score for a UUID that begins with it creates the board; None: no score does.
+    """
+
+    pod_id: str
+    name: str
+    prefix: str | None
+    board: Board
+    created_at: int
+    updated_at: int
+
+
 class Role(StrEnum):
     ADMIN = "admin"
     SERVER = "server"
@@ -457,6 +471,18 @@ class Ledger(Protocol):
 
     async def token_revocations(self, since: int) -> dict[tuple[str, str], int]:
         """Return the revocations from `since` on, by pod and user."""
+
+    async def templates(self) -> list[Template]:
+        """Return the templates of all pods."""
+
+    async def put_template(self, template: Template) -> Template:
+        """Create or replace a template, and return it as stored: with the time of its creation.
+
+        Raises `NotFound` if the pod does not exist. Increases `registry_revision`, as does `delete_template`.
+        """
+
+    async def delete_template(self, pod_id: str, name: str) -> bool:
+        """Delete a template; return False if there was none."""
 
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
         """Store a board and its first periods in one transaction, and return it with its ids.

@@ -15,6 +15,7 @@ from laurels.service.boards.boards import Boards
 from laurels.service.boards.deletions import Deletions
 from laurels.service.boards.oauth import OAuth
 from laurels.service.boards.registry import Registry
+from laurels.service.boards.templates import Templates
 from laurels.service.index.inspections import Inspections
 from laurels.service.index.rebuild import Rebuilt
 from laurels.service.index.repairer import IndexRepairer
@@ -96,6 +97,7 @@ class Laurels:
         oauth = None if signing_keys is None else OAuth(settings.oauth, signing_keys, clock)
         self.access = Access(ledger, self.registry, clock, admin_key, oauth, _default_quotas(settings.quotas))
         self.boards = Boards(ledger, self.updater, self.registry, clock, self.access.quotas_of)
+        self.templates = Templates(ledger, self.boards, self.registry, clock)
         self.usage = Usage(ledger, index, self.access, self.boards, clock)
         recorder = Recorder(ledger, self.boards)
         self.spooler = None if spool is None else Spooler(spool, recorder, self.updater, self.boards.by_id, clock)
@@ -117,15 +119,21 @@ class Laurels:
         self._sender = sender
         self.webhooks = Webhooks(ledger.outbox, sender, clock)
         self.schemas = Schemas(ledger, self.registry, clock)
-        self.intake = Intake(self.boards, self.schemas, self.submissions, self.registry)
+        self.intake = Intake(self.boards, self.templates, self.schemas, self.submissions, self.registry)
         self.topics = Topics(settings.kafka.kafka_topic_prefix)
         self.dead_letters = DeadLetters(broker, self.topics, self.intake, ledger, clock)
         self.broker = broker
         self.publisher = None if broker is None else Publisher(ledger, broker, self.topics, self.boards)
         self.consumer: Consumer | None = None
         if broker is not None and settings.kafka.ingest:
-            alarm = Alarm(ledger.outbox, clock, settings.kafka)
-            self.consumer = Consumer(broker, self.topics, self.intake, self.dead_letters, alarm, settings.kafka)
+            self.consumer = Consumer(
+                broker,
+                self.topics,
+                self.intake,
+                self.dead_letters,
+                Alarm(ledger.outbox, clock, settings.kafka),
+                settings.kafka,
+            )
         self.resharder = Resharder(index, self.boards, self.repairer, clock)
         self.deletions = Deletions(ledger, index, self.boards, clock)
         self.inspections = Inspections(
@@ -162,6 +170,7 @@ class Laurels:
         await self.access.create_pod(DEFAULT_POD, "Default")
         await self.boards.open()
         await self.schemas.reload()
+        await self.templates.reload()
         await self.usage.open()
         ledger_id = await self.ledger.identity()
         if self.spooler is not None:
@@ -172,7 +181,7 @@ class Laurels:
         await self.rates.open(ledger_id)
         # Nothing after this line can fail, so `open` can be retried as a whole.
         await self.feed.open(ledger_id)
-        self.registry.start(self.access.reload, self.schemas.reload, self.boards.reload)
+        self.registry.start(self.access.reload, self.schemas.reload, self.templates.reload, self.boards.reload)
         self.access.start()
         self.profiles.start()
         self.batcher.start()

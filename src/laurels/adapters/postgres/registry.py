@@ -20,6 +20,8 @@ from laurels.adapters.sql.mapping import (
     read_key,
     read_period,
     read_pod,
+    read_template,
+    template_values,
     update_values,
     with_periods,
 )
@@ -27,7 +29,7 @@ from laurels.core.board import Board
 from laurels.core.quotas import Quotas
 from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
-from laurels.ports import BoardUpdate, Key, Pod
+from laurels.ports import BoardUpdate, Key, Pod, Template
 
 
 async def create_pod(connection: Connection, pod: Pod) -> Pod:
@@ -101,6 +103,24 @@ async def revoke_tokens(connection: Connection, pod_id: str, user_id: str, at: i
 async def token_revocations(connection: Connection, since: int) -> dict[tuple[str, str], int]:
     found = await connection.fetch(SQL["token_revocations"], since)
     return {(pod_id, user_id): at for pod_id, user_id, at in found}
+
+
+async def templates(connection: Connection) -> list[Template]:
+    return [read_template(columns) for columns in await connection.fetch(SQL["templates"])]
+
+
+async def put_template(connection: Connection, template: Template) -> Template:
+    await need_pod(connection, template.pod_id)
+    stored = await connection.fetchrow(SQL["put_template"], *template_values(template))
+    await connection.execute(SQL["registry_changed"])
+    assert stored is not None, "the statement returns the row"
+    return read_template(stored)
+
+
+async def delete_template(connection: Connection, pod_id: str, name: str) -> bool:
+    deleted = await execute(connection, SQL["delete_template"], pod_id, name)
+    await connection.execute(SQL["registry_changed"])
+    return bool(deleted)
 
 
 async def create_board(connection: Connection, board: Board, spans: Sequence[Span]) -> Board:

@@ -17,7 +17,7 @@ from laurels.core.schemas import Schema, SchemaState, SchemaTerms
 from laurels.core.scores import MAX_DOUBLE, Rule, Standing, fold
 from laurels.core.windows import Period, PeriodState, Window
 from laurels.errors import Busy, Conflict, NotFound, Stale
-from laurels.ports import AuditEntry, Cursors, Event, Key, Pod, RecordOutcome, Refolded, Role, Row, Scope
+from laurels.ports import AuditEntry, Cursors, Event, Key, Pod, RecordOutcome, Refolded, Role, Row, Scope, Template
 
 # Scores are summed in this unit, so that no sum overflows.
 SUM_UNIT = 2.0**64
@@ -28,7 +28,7 @@ PUBLISHED = "published_events"
 TABLES = (
     "pods", "keys", "boards", "periods", "actions", "events", "scores", "bases", "finals", "grants", "webhooks",
     "outbox", "profiles", "hides", "erased", "schemas", "replays", "counters", "facts", "token_revocations",
-    "audit", "usage",
+    "audit", "usage", "templates",
 )  # fmt: skip
 
 
@@ -101,6 +101,20 @@ def read_key(columns: Iterable[Any]) -> Key:
     key_id, pod_id, role, label, digest, created_at, expires_at, scopes, used_at = columns
     allowed = None if scopes is None else tuple(map(Scope, scopes.split()))
     return Key(key_id, pod_id, Role(role), label, digest, created_at, expires_at, allowed, used_at)
+
+
+def template_values(template: Template) -> tuple[Any, ...]:
+    """Return the columns of a template, in the order of the statement `put_template`."""
+    definition = _json(template.board)
+    return (
+        template.pod_id, template.name, template.prefix, definition, template.created_at, template.updated_at,
+    )  # fmt: skip
+
+
+def read_template(columns: Iterable[Any]) -> Template:
+    pod_id, name, prefix, definition, created_at, updated_at = columns
+    board = msgspec.json.decode(definition, type=Board)
+    return Template(pod_id, name, prefix, board, created_at, updated_at)
 
 
 def read_pod(columns: Iterable[Any]) -> Pod:

@@ -38,6 +38,7 @@ from laurels.ports import (
     Refolded,
     Row,
     StoredEvent,
+    Template,
     are_stored,
 )
 
@@ -260,6 +261,15 @@ class SqliteLedger:
 
     async def token_revocations(self, since: int) -> dict[tuple[str, str], int]:
         return await self.threads.read(lambda c: registry.token_revocations(c, since))
+
+    async def templates(self) -> list[Template]:
+        return await self.threads.read(registry.templates)
+
+    async def put_template(self, template: Template) -> Template:
+        return await self.threads.write(lambda c: registry.put_template(c, template))
+
+    async def delete_template(self, pod_id: str, name: str) -> bool:
+        return await self.threads.write(lambda c: registry.delete_template(c, pod_id, name))
 
     async def create_board(self, board: Board, spans: Sequence[Span]) -> Board:
         return await self.threads.write(lambda c: registry.create_board(c, board, spans))

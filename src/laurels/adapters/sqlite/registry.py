@@ -19,6 +19,8 @@ from laurels.adapters.sql.mapping import (
     read_key,
     read_period,
     read_pod,
+    read_template,
+    template_values,
     update_values,
     with_periods,
 )
@@ -27,7 +29,7 @@ from laurels.core.board import Board
 from laurels.core.quotas import Quotas
 from laurels.core.windows import Period, Span
 from laurels.errors import Conflict, NotFound
-from laurels.ports import AsOf, BoardUpdate, FreeInstant, Key, Pod
+from laurels.ports import AsOf, BoardUpdate, FreeInstant, Key, Pod, Template
 
 
 def ledger_id(connection: sqlite3.Connection) -> str:
@@ -112,6 +114,23 @@ def revoke_tokens(connection: sqlite3.Connection, pod_id: str, user_id: str, at:
 
 def token_revocations(connection: sqlite3.Connection, since: int) -> dict[tuple[str, str], int]:
     return {(pod_id, user_id): at for pod_id, user_id, at in connection.execute(SQL["token_revocations"], (since,))}
+
+
+def templates(connection: sqlite3.Connection) -> list[Template]:
+    return [read_template(columns) for columns in connection.execute(SQL["templates"])]
+
+
+def put_template(connection: sqlite3.Connection, template: Template) -> Template:
+    need_pod(connection, template.pod_id)
+    stored = connection.execute(SQL["put_template"], template_values(template)).fetchone()
+    connection.execute(SQL["registry_changed"])
+    return read_template(stored)
+
+
+def delete_template(connection: sqlite3.Connection, pod_id: str, name: str) -> bool:
+    deleted = connection.execute(SQL["delete_template"], (pod_id, name)).rowcount
+    connection.execute(SQL["registry_changed"])
+    return bool(deleted)
 
 
 def create_board(connection: sqlite3.Connection, board: Board, spans: Sequence[Span]) -> Board:

@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from laurels.core.board import Board, PublicField, Status
 from laurels.core.checks import canonical_metadata, exact_score
 from laurels.core.instants import to_datetime
-from laurels.core.people import SegmentKind
 from laurels.core.windows import Window
 from laurels.errors import Invalid, Unavailable
 from laurels.http.answers import BoardAnswer, BoardsAnswer, DeletionAnswer, ReshardAnswer
 from laurels.http.board_parts import (
+    read_board,
     read_instant,
     read_rewards,
+    read_segments,
     read_windows,
     show_moment,
     show_period,
@@ -39,40 +40,13 @@ async def post_board(call: Call[NoQuery, BoardRequest]) -> BoardAnswer:
     """
     body = call.body
     pod_id = call.caller.require_pod(body.pod_id, "the body")
-    windows = read_windows(body.windows)
-    segments = _read_segments(body.segments)
-    canonical_metadata(body.metadata)
-    board = Board(
-        id=0,
-        uuid=body.uuid or "",
-        pod_id=pod_id,
-        name=body.name,
-        rule=body.rule,
-        order=body.order,
-        ties=body.ties,
-        capacity=body.capacity,
-        min_score=_bound(body.min_score, "minScore"),
-        max_score=_bound(body.max_score, "maxScore"),
-        public=body.public,
-        public_fields=tuple(dict.fromkeys(body.public_fields)),
-        players_may_write=body.players_may_write,
-        player_writes_per_minute=body.player_writes_per_minute,
-        shards=body.shards,
-        rank_on_write=body.rank_on_write,
-        windows=windows,
-        segments=segments,
-        start_at=None if body.start_time is None else read_instant(body.start_time, "startTime"),
-        end_at=None if body.end_time is None else read_instant(body.end_time, "endTime"),
-        created_at=0,
-        metadata=body.metadata,
-        grace_s=body.grace_seconds,
-        flush_ms=body.flush_ms,
-        rewards=read_rewards(body.rewards, windows, segments),
-        keep_events_days=body.keep_events_days,
-        keep_periods_days=body.keep_periods_days,
-        created_by=call.caller.key_id,
-    )
+    board = replace(read_board(body), uuid=body.uuid or "", pod_id=pod_id, created_by=call.caller.key_id)
     created = await call.laurels.boards.create(board, call.idempotency_key)
+    return await answer_created(call, created)
+
+
+async def answer_created(call: Call[Any, Any], created: Board) -> BoardAnswer:
+    """Answer with a board that was just created."""
     call.note_change(None, _definition(call, created))
     return await _answer(call, created)
 
@@ -133,7 +107,7 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
         "keep_events_days": body.keep_events_days,
         "keep_periods_days": body.keep_periods_days,
         "windows": _added(board, body.windows),
-        "segments": body.segments if body.segments is UNSET else _read_segments(body.segments),
+        "segments": body.segments if body.segments is UNSET else read_segments(body.segments),
     }
     if body.rewards is not UNSET:
         windows = board.windows if sent["windows"] is UNSET else sent["windows"]
@@ -281,12 +255,3 @@ def _check_unchanged(board: Board, change: BoardChange) -> None:
                 field=field,
                 rule="the current value",
             )
-
-
-def _read_segments(sent: Sequence[SegmentKind]) -> tuple[str, ...]:
-    # The global segment is always ranked.
-    return tuple(kind.value for kind in SegmentKind if kind is SegmentKind.GLOBAL or kind in sent)
-
-
-def _bound(score: float | None, name: str) -> float | None:
-    return None if score is None else exact_score(score, name)

@@ -181,6 +181,7 @@ async def _board_of(call: Call[Any, Any], pod_id: str, uuid: str) -> Board:
                 return board
         if not is_last:
             await call.laurels.access.look_again()
+            await call.laurels.templates.create_for_score(call.caller, uuid)
     raise unknown_board(uuid, "boards")
 
 

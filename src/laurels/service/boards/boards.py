@@ -284,6 +284,10 @@ class Boards:
         await self._registry.tell()
         return created
 
+    def check(self, board: Board) -> None:
+        """Raise Invalid if no board can be created with these settings."""
+        _check_bounds(board)
+
     async def change(self, board: Board, fields: Mapping[str, Any], status: Status | None = None) -> Board:
         """Change some fields of a board, or move its status forward."""
         self._updater.require_ready()

@@ -11,6 +11,7 @@ from laurels.errors import InternalError, LaurelsError
 from laurels.ports import KafkaRecord, RanksWanted
 from laurels.service.boards.boards import Boards
 from laurels.service.boards.registry import Registry
+from laurels.service.boards.templates import Templates
 from laurels.service.ingest.schemas import Schemas
 from laurels.service.ingest.transformer import Transformed
 from laurels.service.write.submissions import Accepted, Submission, Submissions
@@ -43,11 +44,21 @@ class _Read(Struct):
     version: str | None
     said: Transformed | LaurelsError
     board: Board | None = None
+    # The UUID that the record names, if there is no such board.
+    missing: str | None = None
 
 
 class Intake:
-    def __init__(self, boards: Boards, schemas: Schemas, submissions: Submissions, registry: Registry) -> None:
+    def __init__(
+        self,
+        boards: Boards,
+        templates: Templates,
+        schemas: Schemas,
+        submissions: Submissions,
+        registry: Registry,
+    ) -> None:
         self._boards = boards
+        self._templates = templates
         self._schemas = schemas
         self._submissions = submissions
         self._registry = registry
@@ -64,9 +75,7 @@ class Intake:
                 await self._schemas.reload()
             except LaurelsError as error:
                 return [Outcome(pod_id, record, error) for pod_id, record in records]
-            reads = [
-                self._read(read.pod_id, read.record) if isinstance(read.said, LaurelsError) else read for read in reads
-            ]
+            reads = [await self._read_again(read) if isinstance(read.said, LaurelsError) else read for read in reads]
         by_board: dict[int, list[int]] = {}
         for number, read in enumerate(reads):
             if read.board is not None:
@@ -84,13 +93,26 @@ class Intake:
             outcomes.append(Outcome(read.pod_id, read.record, answer, read.version))
         return outcomes
 
+    async def _read_again(self, read: _Read) -> _Read:
+        """Read a record again after a reload; create its board if a template of the pod says so."""
+        again = self._read(read.pod_id, read.record)
+        if again.missing is None:
+            return again
+        try:
+            created = await self._templates.create_for_record(again.pod_id, again.missing)
+        except LaurelsError as error:
+            return _Read(again.pod_id, again.record, again.version, error)
+        return again if created is None else self._read(read.pod_id, read.record)
+
     def _read(self, pod_id: str, record: KafkaRecord) -> _Read:
         version: str | None = None
+        said: Transformed | LaurelsError | None = None
         try:
             said, version = self._schemas.read(pod_id, record)
             board = None if isinstance(said, LaurelsError) else self._boards.of_pod(pod_id, said.uuid)
         except LaurelsError as error:
-            return _Read(pod_id, record, version, error)
+            missing = said.uuid if isinstance(said, Transformed) and error.code == "board_not_found" else None
+            return _Read(pod_id, record, version, error, missing=missing)
         except Exception:
             log.exception("record_not_read", record=record.record_id)
             fault = InternalError("internal", "Internal error. The server log has the details.")

@@ -93,6 +93,18 @@ SELECT id, uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_
        rank_on_write, created_by, filling
 FROM boards WHERE deleted_at IS NULL AND ($1::bigint[] IS NULL OR id = ANY ($1::bigint[])) ORDER BY id;
 
+-- name: put_template
+INSERT INTO templates (pod_id, name, prefix, definition, created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (pod_id, name) DO UPDATE
+SET prefix = excluded.prefix, definition = excluded.definition, updated_at = excluded.updated_at
+RETURNING pod_id, name, prefix, definition, created_at, updated_at;
+
+-- name: templates
+SELECT pod_id, name, prefix, definition, created_at, updated_at FROM templates ORDER BY pod_id, name;
+
+-- name: delete_template
+DELETE FROM templates WHERE pod_id = $1 AND name = $2;
+
 -- name: insert_period
 INSERT INTO periods (board_id, window_name, name, start_at, end_at) VALUES ($1, $2, $3, $4, $5) RETURNING id;
 

@@ -5,3 +5,14 @@ CREATE INDEX boards_to_purge ON boards (id) WHERE deleted_at IS NOT NULL AND pur
 
 -- The kinds of segments that were added and whose rankings don't have all users yet: a JSON list.
 ALTER TABLE boards ADD COLUMN filling TEXT NOT NULL DEFAULT '[]';
+
+-- Boards to be: what a new board of a pod is like. `definition` is JSON.
+CREATE TABLE templates (
+    pod_id     TEXT NOT NULL REFERENCES pods (pod_id),
+    name       TEXT NOT NULL,
+    prefix     TEXT,  -- boards with UUIDs that begin with it are created by their first score
+    definition TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    PRIMARY KEY (pod_id, name)
+) STRICT;
