@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from laurels.core.order import Order, Ties
 from laurels.core.people import GLOBAL
+from laurels.core.reviews import ReviewRule
 from laurels.core.rewards import Reward
 from laurels.core.scores import Rule
 from laurels.core.windows import ALL_TIME, Period, PeriodState, Window
@@ -138,6 +139,8 @@ class Board(Struct, frozen=True, kw_only=True):
     created_by: str | None = None
     # The kinds among `segments` that were added later and whose rankings don't have all users yet.
     filling: tuple[str, ...] = ()
+    # Which scores wait for a moderator before they count.
+    review: tuple[ReviewRule, ...] = ()
     # The periods that are not final (open or closed), oldest first.
     periods: tuple[Period, ...] = ()
 

@@ -46,6 +46,8 @@ class RankState(StrEnum):
     NOT_REQUESTED = "not_requested"
     # The event waits in the spool and is not in the ledger yet.
     SPOOLED = "spooled"
+    # The event waits for a moderator.
+    IN_REVIEW = "in_review"
 
 
 class Standing(Struct, frozen=True, gc=False):

@@ -12,7 +12,7 @@ from laurels.http.fields import (
     Answer,
     Instant,
 )
-from laurels.http.requests import BoardDefinition, RewardBody, WindowBody
+from laurels.http.requests import BoardDefinition, ReviewRuleBody, RewardBody, WindowBody
 from laurels.ports import Role, Scope
 
 
@@ -52,7 +52,7 @@ class ScoreAnswer(Answer):
     user_id: str
     score: Annotated[
         float | None,
-        Meta(description="null: the user was removed after this event was counted, or the event is spooled."),
+        Meta(description="null: the user was removed after this event was counted, or it is spooled or in review."),
     ]
     rank: int | None
     previous_rank: int | None
@@ -76,7 +76,7 @@ class BoardsScoreAnswer(Answer):
 
 class ScoreResult(Answer):
     user_id: str | None
-    status: Literal["accepted", "duplicate", "spooled", "refused"]
+    status: Literal["accepted", "duplicate", "spooled", "in_review", "refused"]
     score: float | None = None
     rank: int | None = None
     previous_rank: Annotated[int | UnsetType | None, Meta(description="Only with `previous=true`.")] = UNSET
@@ -441,6 +441,7 @@ class BoardAnswer(Answer):
     rewards: list[RewardBody]
     keep_events_days: int | None
     keep_periods_days: int | None
+    review: Annotated[list[ReviewRuleBody], Meta(description="Empty without a key of the pod.")]
     pruned_before: Annotated[
         Instant | None, Meta(description="Events before this time may be deleted, and new ones are refused.")
     ]

@@ -11,11 +11,20 @@ from laurels.core.instants import LAST_US, to_datetime, to_us
 from laurels.core.limits import METADATA_DEPTH, PRIZE_BYTES
 from laurels.core.order import Order
 from laurels.core.people import GLOBAL, SegmentKind
+from laurels.core.reviews import ReviewRule, Rise
 from laurels.core.rewards import Between, Reward
 from laurels.core.windows import ALL, DAILY, MONTHLY, WEEKLY, Day, Period, PeriodState, Window, check_window
 from laurels.errors import Invalid
 from laurels.http.answers import PeriodAnswer, PeriodStatus
-from laurels.http.requests import BoardDefinition, RewardBody, RewardRanks, RewardScores, WindowBody
+from laurels.http.requests import (
+    BoardDefinition,
+    ReviewRuleBody,
+    RewardBody,
+    RewardRanks,
+    RewardScores,
+    RiseBody,
+    WindowBody,
+)
 from laurels.ports import ScoreRange
 
 _KNOWN = (ALL, DAILY, WEEKLY, MONTHLY)
@@ -60,6 +69,7 @@ def read_board(body: BoardDefinition) -> Board:
         rewards=read_rewards(body.rewards, windows, segments),
         keep_events_days=body.keep_events_days,
         keep_periods_days=body.keep_periods_days,
+        review=read_review(body.review),
     )
 
 
@@ -89,6 +99,7 @@ def show_definition(board: Board) -> BoardDefinition:
         rewards=show_rewards(board.rewards),
         keep_events_days=board.keep_events_days,
         keep_periods_days=board.keep_periods_days,
+        review=show_review(board.review),
     )
 
 
@@ -192,6 +203,42 @@ def _reward_fault(body: RewardBody, taken: set[str], windows: set[str]) -> str |
     if is_deeper(body.prize, METADATA_DEPTH) or len(msgspec.json.encode(body.prize)) > PRIZE_BYTES:
         return f"a prize must be at most {PRIZE_BYTES} bytes of JSON, nested at most {METADATA_DEPTH} levels deep"
     return None
+
+
+def read_review(sent: Sequence[ReviewRuleBody]) -> tuple[ReviewRule, ...]:
+    rules: list[ReviewRule] = []
+    for number, body in enumerate(sent):
+        wrong = _review_fault(body, {other.name for other in rules})
+        if wrong is not None:
+            raise Invalid("invalid_review", _sentence(wrong), field=f"review[{number}]", rule=wrong)
+        scores = None if body.scores is None else Between(_bound(body.scores.at_least), _bound(body.scores.at_most))
+        rise = None if body.rise is None else Rise(exact_score(body.rise.by, f"review[{number}]"), body.rise.seconds)
+        rules.append(ReviewRule(body.name, scores, rise, body.match))
+    return tuple(rules)
+
+
+def _review_fault(body: ReviewRuleBody, taken: set[str]) -> str | None:
+    if body.name in taken:
+        return f"the rule {body.name!r} is listed twice"
+    if sum(each is not None for each in (body.scores, body.rise, body.match)) != 1:
+        return "exactly one of scores, rise and match is required"
+    if body.scores is not None and body.scores.at_least is None and body.scores.at_most is None:
+        return "in scores, set atLeast, atMost or both"
+    if body.rise is not None and body.rise.by < 0:
+        return "in rise, by must not be negative"
+    return None
+
+
+def show_review(rules: Sequence[ReviewRule]) -> list[ReviewRuleBody]:
+    return [
+        ReviewRuleBody(
+            name=rule.name,
+            scores=None if rule.scores is None else RewardScores(at_least=rule.scores.low, at_most=rule.scores.high),
+            rise=None if rule.rise is None else RiseBody(by=rule.rise.by, seconds=rule.rise.seconds),
+            match=rule.match,
+        )
+        for rule in rules
+    ]
 
 
 def show_rewards(rewards: Sequence[Reward]) -> list[RewardBody]:

@@ -35,6 +35,7 @@ PATH_PARTS: dict[str, Any] = {
     "schemaVersion": SchemaVersion,
     "letterId": DeadLetterId,
     "templateName": TemplateName,
+    "reviewId": str,
 }
 # By operation: the operations that its response leads to, each with its parameters and the fields that they take.
 _BOARD = {"UUID": "UUID"}

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType, field
 
+from laurels.core.reviews import ReviewState
 from laurels.http.fields import Answer, Instant
 
 
@@ -94,3 +95,25 @@ class VoidPreviewAnswer(Answer):
     complete: Annotated[bool, Meta(description="false: counting took too long, and there may be more.")]
     sample: Annotated[list[PreviewedEvent], Meta(description="The first 100 of these events.")]
     scores: Annotated[list[PreviewedScore], Meta(description="The first 20 of these users.")]
+
+
+class ReviewAnswer(Answer):
+    """A score that waits for a moderator, or did. Fields are null if its user was erased."""
+
+    review_id: str
+    status: ReviewState
+    rule: Annotated[str | None, Meta(description="The name of the rule that selected it.")]
+    user_id: str | None
+    event_id: str | None
+    score: float | None
+    timestamp: Instant | None
+    metadata: dict[str, Any] | None
+    received_at: Instant
+    decided_by: Annotated[str | None, Meta(description="The id of the key that accepted or rejected it.")]
+    decided_at: Instant | None
+    reason: str | None
+
+
+class ReviewsAnswer(Answer):
+    reviews: list[ReviewAnswer]
+    next_cursor: str | None

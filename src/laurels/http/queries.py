@@ -7,6 +7,7 @@ from msgspec import Meta, Struct, field
 
 from laurels.core import limits
 from laurels.core.board import RankStyle, Status
+from laurels.core.reviews import ReviewState
 from laurels.http.fields import (
     BoardUuid,
     Body,
@@ -192,6 +193,12 @@ class UserQuery(PageQuery):
     uuid: Annotated[BoardUuid | None, Meta(description="Only this board. Default: all boards of the pod.")] = field(
         default=None, name="UUID"
     )
+
+
+class ReviewsQuery(PageQuery):
+    status: Annotated[
+        ReviewState | None, Meta(description="Only those that wait, were accepted or were rejected. Default: all.")
+    ] = None
 
 
 class AuditQuery(PageQuery):

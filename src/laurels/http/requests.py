@@ -235,6 +235,30 @@ class RewardBody(Body, omit_defaults=True):
     ] = SegmentKind.GLOBAL
 
 
+class RiseBody(Body):
+    by: Annotated[Score, Meta(description="The score gets better by more than this …")]
+    seconds: Annotated[int, Meta(ge=1, le=limits.OPEN_SECONDS, description="… within this time.")]
+
+
+class ReviewRuleBody(Body, omit_defaults=True):
+    """Which scores wait for a moderator. Exactly one of `scores`, `rise` and `match` selects them."""
+
+    name: RewardName
+    scores: Annotated[RewardScores | None, Meta(description="The score is in this range, bounds included.")] = None
+    rise: Annotated[RiseBody | None, Meta(description="The score rises too fast.")] = None
+    match: (
+        Annotated[
+            dict[str, str | int | float | bool | None],
+            Meta(min_length=1, max_length=limits.REVIEW_MATCHES, description="The metadata have these values."),
+        ]
+        | None
+    ) = None
+
+
+ReviewRules = Annotated[
+    list[ReviewRuleBody],
+    Meta(max_length=limits.REVIEW_RULES, description="Scores that one of these rules selects wait for a moderator."),
+]
 Windows = Annotated[
     list[WindowName | WindowBody],
     Meta(min_length=1, max_length=limits.WINDOWS, description="When the board resets. A name alone is in UTC."),
@@ -275,6 +299,7 @@ class BoardDefinition(Body, kw_only=True):
     rewards: Rewards = field(default_factory=list)
     keep_events_days: KeepDays | None = None
     keep_periods_days: KeepDays | None = None
+    review: ReviewRules = field(default_factory=list)
 
 
 class BoardRequest(BoardDefinition, kw_only=True):
@@ -327,6 +352,7 @@ class BoardChange(Body):
     player_writes_per_minute: PlayerWrites | UnsetType = UNSET
     shards: Shards | UnsetType = UNSET
     rank_on_write: RankOnWrite | UnsetType | None = UNSET
+    review: ReviewRules | UnsetType = UNSET
     status: Status | UnsetType = UNSET
     metadata: Metadata | UnsetType | None = UNSET
     grace_seconds: GraceSeconds | UnsetType = UNSET

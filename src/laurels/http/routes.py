@@ -24,6 +24,7 @@ from laurels.http.handlers import (
     operating,
     people,
     reads,
+    reviews,
     schemas,
     scores,
     seasons,
@@ -42,6 +43,7 @@ BOARD = "/api/v1/leaderboards/{UUID}"
 USER = BOARD + "/users/{userId}"
 PERSON = "/api/v1/users/{userId}"
 PERIOD = BOARD + "/periods/{period}"
+REVIEW = BOARD + "/reviews/{reviewId}"
 POD = "/api/v1/pods/{podId}"
 SCHEMA = POD + "/schemas/{schemaVersion}"
 TEMPLATES = POD + "/templates"
@@ -321,6 +323,34 @@ ROUTES = [
     ),
     route(
         "Profiles", "GET", PERSON + "/export", guards.writer, people.get_person, audited=True, scope=Scope.MODERATION
+    ),
+    route(
+        "Moderation",
+        "GET",
+        BOARD + "/reviews",
+        guards.board_writer,
+        reviews.get_reviews,
+        rows=heavy_reads.listed,
+        scope=Scope.MODERATION,
+    ),
+    route(
+        "Moderation",
+        "POST",
+        REVIEW + "/accept",
+        guards.board_writer,
+        reviews.post_accept,
+        audited=True,
+        scope=Scope.MODERATION,
+        may_continue=True,
+    ),
+    route(
+        "Moderation",
+        "POST",
+        REVIEW + "/reject",
+        guards.board_writer,
+        reviews.post_reject,
+        audited=True,
+        scope=Scope.MODERATION,
     ),
     route(
         "Moderation",

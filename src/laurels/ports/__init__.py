@@ -58,7 +58,7 @@ from laurels.ports.ledger import (
 from laurels.ports.outbox import Message, Outbox, Sender, Webhook
 from laurels.ports.periods import Final, Grant, PeriodStore, Result
 from laurels.ports.position import AsOf, Position
-from laurels.ports.profiles import ActionStep, Erasure, ModerationAction, ProfileStore, StoredAction
+from laurels.ports.profiles import ActionStep, Erasure, ModerationAction, ProfileStore, StoredAction, StoredReview
 from laurels.ports.signing_keys import SigningKeys
 from laurels.ports.spool import Spool
 from laurels.ports.streams import DISCARDED, Cursors, Replay, StreamStore
@@ -127,6 +127,7 @@ __all__ = [
     "Spool",
     "StoredAction",
     "StoredEvent",
+    "StoredReview",
     "StreamStore",
     "Template",
     "TopicPartition",

@@ -87,6 +87,8 @@ class RecordOutcome(StrEnum):
     ERASED = "erased"
     # Its user has used all attempts of a period.
     SPENT = "spent"
+    # Waits for a moderator.
+    IN_REVIEW = "in_review"
 
 
 class RecordedEvent(Struct, frozen=True, gc=False):
@@ -332,6 +334,12 @@ class Ledger(Protocol):
         Raises `Stale`, and stores nothing, if a board does not exist or differs from the one in the events, because its
         periods decide where events count; and if the ledger is not in `history` (None: the history of `as_of`), in
         which the boards were read.
+        """
+
+    async def hold_for_review(self, event: Event, act: "ModerationAction", history: str | None = None) -> RecordOutcome:
+        """Store an event as void by an action of kind `review`, so that it counts once a moderator restores it.
+
+        Idempotent by the event id, also in the comparison with other events. Raises as `record` does.
         """
 
     async def record_all(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:

@@ -46,6 +46,16 @@ class StoredAction(Struct, frozen=True):
     undone_by: int | None
 
 
+class StoredReview(Struct, frozen=True):
+    """A score on a review list, and the action that accepted (kind `restore`) or rejected (`reject`) it, if one did."""
+
+    review: StoredAction
+    decision: str | None
+    decided_by: str | None
+    decided_at: int | None
+    reason: str | None
+
+
 class Erasure(Struct, frozen=True):
     """An erased user whose remaining rows must be removed, once no row of theirs can be on its way to the index."""
 
@@ -133,6 +143,13 @@ class ProfileStore(Protocol):
 
     async def unfinished_actions(self, before: int) -> list[StoredAction]:
         """Return the actions begun before an instant and not done: their server may have died."""
+
+    async def reviews(self, board_id: int, decision: str | None, before: int, limit: int) -> list[StoredReview]:
+        """Return up to `limit` scores that are or were on the review list of a board, latest first.
+
+        Only those with an id below `before`. `decision`: the kind of the action that decided, "" for pending ones, None
+        for all.
+        """
 
     # Void events
 

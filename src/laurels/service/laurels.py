@@ -33,6 +33,7 @@ from laurels.service.jobs.retention import Retention
 from laurels.service.jobs.runner import LEASE_MS, JobRunner
 from laurels.service.live import LiveHub, Reader
 from laurels.service.moderation.moderation import Moderation
+from laurels.service.moderation.reviews import Reviews
 from laurels.service.people.erasures import Erasures
 from laurels.service.people.profiles import Profiles
 from laurels.service.people.segment_filler import SegmentFiller
@@ -48,6 +49,7 @@ from laurels.service.traffic.turns import Turns
 from laurels.service.traffic.usage import Usage
 from laurels.service.write.batcher import Batcher
 from laurels.service.write.recorder import Recorder
+from laurels.service.write.review_gate import ReviewGate
 from laurels.service.write.spooler import Spooler
 from laurels.service.write.submissions import Submissions
 from laurels.settings import QuotaSettings, Settings
@@ -106,14 +108,18 @@ class Laurels:
         self.turns = Turns(1 if index.instant is not None else WAITING_TURNS)
         self.list_turns = Turns(WAITING_TURNS)
         self.traffic = Traffic(settings.limits, self.rates, self.batcher)
-        self.submissions = Submissions(ledger, self.updater, self.batcher, self.usage, clock)
+        self.submissions = Submissions(
+            ledger, self.updater, self.batcher, self.usage, ReviewGate(ledger, self.boards, clock), clock
+        )
         self.freezer = Freezer(ledger, index, self.boards, clock)
         self.seasons = Seasons(ledger, self.boards, self.freezer, clock)
         self.profiles = Profiles(ledger, self.updater, feed, clock)
         self.moderation = Moderation(ledger, self.updater, self.boards, clock)
+        self.reviews = Reviews(ledger, self.moderation, clock)
         self.erasures = Erasures(ledger, index, self.updater, self.boards, self.profiles, clock)
-        source = RankSource(ledger, index, self.repairer)
-        self.reads = Reads(ledger, source, self.updater, self.boards, self.seasons, clock)
+        self.reads = Reads(
+            ledger, RankSource(ledger, index, self.repairer), self.updater, self.boards, self.seasons, clock
+        )
         self.score_reads = ScoreReads(self.reads, ledger)
         self.live = LiveHub(Reader(self.reads, self.boards, self.profiles, clock), feed, settings.live)
         self._sender = sender

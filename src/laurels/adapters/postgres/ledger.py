@@ -13,7 +13,7 @@ from laurels.adapters.postgres.periods import PostgresPeriodStore
 from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.profiles import PostgresProfileStore
 from laurels.adapters.postgres.ranks import PostgresRanks
-from laurels.adapters.postgres.record import record
+from laurels.adapters.postgres.record import hold_for_review, record
 from laurels.adapters.postgres.scores import LAST_SEQ
 from laurels.adapters.postgres.sql import SQL
 from laurels.adapters.postgres.streams import PostgresStreamStore
@@ -35,6 +35,7 @@ from laurels.ports import (
     Pod,
     Position,
     RecordedEvent,
+    RecordOutcome,
     Refolded,
     Row,
     StoredEvent,
@@ -124,6 +125,10 @@ class PostgresLedger:
             # A board was changed, or the ledger is in another history.
             await self._history.read()
             raise
+
+    async def hold_for_review(self, event: Event, act: ModerationAction, history: str | None = None) -> RecordOutcome:
+        known = history or self.as_of.history
+        return await self.pool.write(lambda c: hold_for_review(c, event, act), repeat=True, history=known)
 
     async def record_all(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:
         known = history or self.as_of.history

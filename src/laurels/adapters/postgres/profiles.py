@@ -18,11 +18,12 @@ from laurels.adapters.sql.mapping import (
     format_circles,
     quoted_user,
     read_profile,
+    read_review,
     with_hides,
 )
 from laurels.core.board import Board
 from laurels.core.people import Hidden, Profile, ProfileChange, name_key, name_range
-from laurels.ports import ActionStep, Erasure, ModerationAction, Row, StoredAction, StoredEvent
+from laurels.ports import ActionStep, Erasure, ModerationAction, Row, StoredAction, StoredEvent, StoredReview
 
 
 class PostgresProfileStore:
@@ -146,6 +147,8 @@ class PostgresProfileStore:
                 return ActionStep(0, [])
             found = await connection.fetch(SQL["users_of_events"], board.id, list(seqs))
             users = sorted((user_id for (user_id,) in found), key=str.encode)
+            # Events that never counted have no rows to lock.
+            await scores.need_rows_of_events(connection, board, seqs)
             # Lock the rows first: a batch with more events of these users waits, and adds to the result of this fold.
             rows = read_rows(await connection.fetch(SQL["rows_of_users_locked"], board.id, users))
             await scores.need_no_refreeze(connection, [board.id])
@@ -174,6 +177,14 @@ class PostgresProfileStore:
             return read_rows(await connection.fetch(SQL["rows_with_segments"], pod_id, list(user_ids)))
 
         return await self._pool.write(move, repeat=True)
+
+    async def reviews(self, board_id: int, decision: str | None, before: int, limit: int) -> list[StoredReview]:
+        asked: tuple[object, ...] = (board_id, before, decision, limit)
+        name = "reviews"
+        if decision == "":
+            name, asked = "pending_reviews", (board_id, before, limit)
+        found = await self._pool.read(lambda c: c.fetch(SQL[name], *asked))
+        return [read_review(tuple(columns)) for columns in found]
 
     async def sweep_erasure(self, erasure: Erasure) -> None:
         async def sweep(connection: Connection) -> None:

@@ -6,14 +6,14 @@ from typing import Any
 import asyncpg
 
 from laurels.adapters.postgres.pool import Connection
-from laurels.adapters.postgres.scores import read_standing
+from laurels.adapters.postgres.scores import action_by_key, insert_action, read_standing
 from laurels.adapters.postgres.sql import SQL
-from laurels.adapters.sql.mapping import HIDDEN, compare, stale
+from laurels.adapters.sql.mapping import HIDDEN, compare, digest_of, outcome_of, stale
 from laurels.core.board import Board
 from laurels.core.order import Order
 from laurels.core.scores import Rule, exact_text
 from laurels.core.windows import Period
-from laurels.ports import Event, RecordedEvent, RecordOutcome, Row, RowChange
+from laurels.ports import Event, ModerationAction, RecordedEvent, RecordOutcome, Row, RowChange
 
 # PostgreSQL converts whole numbers below this limit from double to numeric exactly.
 PLAIN_LIMIT = 1e15
@@ -44,6 +44,37 @@ async def record(connection: Connection, events: Sequence[Event], history: str) 
             own = tuple([changes[each, user_id] for each in periods if (each, user_id) in changes])
         recorded.append(RecordedEvent(outcome, own, _others(event, resegmented, own)))
     return recorded
+
+
+async def hold_for_review(connection: Connection, event: Event, act: ModerationAction) -> RecordOutcome:
+    """See Ledger.hold_for_review."""
+    board = event.board
+    await connection.execute(SQL["share_board"], board.id)
+    if await connection.fetchval(SQL["revision_of"], board.id) != board.revision:
+        raise stale(board)
+    erased_at = await connection.fetchval(SQL["erased_at"], board.pod_id, digest_of(board.pod_id, event.user_id))
+    if erased_at is not None and min(event.at, event.received_at) < erased_at:
+        return RecordOutcome.ERASED
+    found = await connection.fetchrow(SQL["event_with_act"], board.id, event.event_id)
+    if found is None and not board.periods_at(event.at):
+        return RecordOutcome.LATE
+    if found is None:
+        act_id = await insert_action(connection, board.pod_id, board.id, event.user_id, act)
+        is_new = act_id is not None
+        if act_id is None:
+            act_id = (await action_by_key(connection, board.pod_id, board.id, act)).id
+        values = (event.user_id, event.score, event.at, event.stamped, event.received_at, event.metadata)
+        inserted = await connection.fetchval(SQL["insert_void_event"], board.id, event.event_id, *values, act_id)
+        if inserted is not None:
+            await connection.execute(SQL["end_action"], act.at, act_id)
+            await connection.execute(SQL["count_action_events"], 1, act_id)
+            return RecordOutcome.IN_REVIEW
+        if is_new:
+            # Another transaction has just taken the id for an event that counts.
+            await connection.execute(SQL["delete_action"], act_id)
+        found = await connection.fetchrow(SQL["event_with_act"], board.id, event.event_id)
+        assert found is not None, "the id is taken"
+    return outcome_of(event, tuple(found))
 
 
 class _Targets:

@@ -85,6 +85,12 @@ async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[s
     return read_rows(await connection.fetch(SQL["rows_of_users_now"], *asked))
 
 
+async def need_rows_of_events(connection: Connection, board: Board, seqs: Sequence[int]) -> None:
+    """Create the rows that some events count in, or will, so that the caller can lock them."""
+    found = await connection.fetch(SQL["missing_rows_of_events"], board.id, list(seqs))
+    await _need_rows(connection, board, sorted((period_id, user_id) for period_id, user_id in found))
+
+
 async def _need_rows(connection: Connection, board: Board, keys: Sequence[tuple[int, str]]) -> None:
     """Create the rows of users whose last row was swept and whose events count again."""
     if keys:

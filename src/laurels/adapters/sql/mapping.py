@@ -12,15 +12,32 @@ from laurels.core.limits import CIRCLES
 from laurels.core.order import Order, Ties
 from laurels.core.people import Hidden, Profile, ProfileChange, SegmentKind, hidden_on, segments_of
 from laurels.core.quotas import Quotas
+from laurels.core.reviews import ReviewRule
 from laurels.core.rewards import Reward
 from laurels.core.schemas import Schema, SchemaState, SchemaTerms
 from laurels.core.scores import MAX_DOUBLE, Rule, Standing, fold
 from laurels.core.windows import Period, PeriodState, Window
 from laurels.errors import Busy, Conflict, NotFound, Stale
-from laurels.ports import AuditEntry, Cursors, Event, Key, Pod, RecordOutcome, Refolded, Role, Row, Scope, Template
+from laurels.ports import (
+    AuditEntry,
+    Cursors,
+    Event,
+    Key,
+    Pod,
+    RecordOutcome,
+    Refolded,
+    Role,
+    Row,
+    Scope,
+    StoredAction,
+    StoredReview,
+    Template,
+)
 
 # Scores are summed in this unit, so that no sum overflows.
 SUM_UNIT = 2.0**64
+# The kind of the actions that void events which wait for a moderator.
+REVIEW = "review"
 # The fact that stores how far events have been published.
 PUBLISHED = "published_events"
 # The tables that are copied when another ledger takes over the data, referenced tables first. `jobs` is left out,
@@ -72,6 +89,7 @@ def insert_values(board: Board) -> tuple[Any, ...]:
         board.player_writes_per_minute,
         *_shard_values(board),
         board.created_by,
+        _json(board.review),
     )
 
 
@@ -189,6 +207,7 @@ def update_values(board: Board) -> tuple[Any, ...]:
         *_shard_values(board),
         _json(board.segments),
         _json(board.filling),
+        _json(board.review),
         board.id,
         board.revision,
     )
@@ -210,6 +229,7 @@ def read_board(columns: tuple[object, ...], periods: tuple[Period, ...]) -> Boar
     fields["rewards"] = msgspec.json.decode(str(fields["rewards"]), type=tuple[Reward, ...])
     fields["public_fields"] = msgspec.json.decode(str(fields["public_fields"]), type=tuple[PublicField, ...])
     fields["players_may_write"] = bool(fields["players_may_write"])
+    fields["review"] = msgspec.json.decode(str(fields["review"]), type=tuple[ReviewRule, ...])
     fields["filling"] = msgspec.json.decode(str(fields["filling"]), type=tuple[str, ...])
     if fields["reshard"] is not None:
         fields["reshard"] = msgspec.json.decode(str(fields["reshard"]), type=Reshard)
@@ -398,6 +418,18 @@ def compare(event: Event, user_id: str, score: float, at: int, stamped: bool, me
     same_time = at == event.at if not event.stamped else bool(stamped)
     same = same_time and (user_id, score, metadata) == (event.user_id, event.score, event.metadata)
     return RecordOutcome.DUPLICATE if same else RecordOutcome.CONFLICT
+
+
+def outcome_of(event: Event, stored: Sequence[Any]) -> RecordOutcome:
+    """Return the outcome of an event for review whose id is taken. `stored`: the columns of `event_with_act`."""
+    *columns, act, undone_by = stored
+    outcome = compare(event, *columns)
+    waits = outcome is RecordOutcome.DUPLICATE and act == REVIEW and undone_by is None
+    return RecordOutcome.IN_REVIEW if waits else outcome
+
+
+def read_review(columns: Sequence[Any]) -> StoredReview:
+    return StoredReview(StoredAction(*columns[:12]), *columns[12:])
 
 
 # Folded standings, by user id, then by period id.

@@ -16,7 +16,7 @@ from laurels.adapters.sqlite.jobs import SqliteJobStore
 from laurels.adapters.sqlite.outbox import SqliteOutbox
 from laurels.adapters.sqlite.periods import SqlitePeriodStore
 from laurels.adapters.sqlite.profiles import SqliteProfileStore
-from laurels.adapters.sqlite.record import record
+from laurels.adapters.sqlite.record import hold_for_review, record
 from laurels.adapters.sqlite.streams import SqliteStreamStore
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board, Ranking
@@ -35,6 +35,7 @@ from laurels.ports import (
     Pod,
     Position,
     RecordedEvent,
+    RecordOutcome,
     Refolded,
     Row,
     StoredEvent,
@@ -139,6 +140,10 @@ class SqliteLedger:
     async def record(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:
         del history
         return await self.threads.write(lambda connection: record(connection, events))
+
+    async def hold_for_review(self, event: Event, act: ModerationAction, history: str | None = None) -> RecordOutcome:
+        del history
+        return await self.threads.write(lambda connection: hold_for_review(connection, event, act))
 
     async def record_all(self, events: Sequence[Event], history: str | None = None) -> list[RecordedEvent]:
         del history

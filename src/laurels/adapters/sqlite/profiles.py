@@ -12,6 +12,7 @@ from laurels.adapters.sql.mapping import (
     format_circles,
     quoted_user,
     read_profile,
+    read_review,
     refreeze_running,
     with_hides,
 )
@@ -20,7 +21,7 @@ from laurels.adapters.sqlite.sql import SQL
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board
 from laurels.core.people import Hidden, Profile, ProfileChange, name_key, name_range
-from laurels.ports import ActionStep, Erasure, ModerationAction, Row, StoredAction, StoredEvent
+from laurels.ports import ActionStep, Erasure, ModerationAction, Row, StoredAction, StoredEvent, StoredReview
 
 
 class SqliteProfileStore:
@@ -150,6 +151,14 @@ class SqliteProfileStore:
 
     async def move_users(self, pod_id: str, user_ids: Sequence[str]) -> list[Row]:
         return await self._threads.write(lambda c: scores.move_users(c, pod_id, user_ids))
+
+    async def reviews(self, board_id: int, decision: str | None, before: int, limit: int) -> list[StoredReview]:
+        asked: tuple[object, ...] = (board_id, before, decision, limit)
+        name = "reviews"
+        if decision == "":
+            name, asked = "pending_reviews", (board_id, before, limit)
+        found = await self._threads.read(lambda c: c.execute(SQL[name], asked).fetchall())
+        return [read_review(columns) for columns in found]
 
     async def unswept_erasures(self, before: int) -> list[Erasure]:
         found = await self._threads.read(lambda c: c.execute(SQL["unswept_erasures"], (before,)).fetchall())

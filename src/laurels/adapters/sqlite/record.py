@@ -8,13 +8,22 @@ import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from laurels.adapters.sql.mapping import compare, digest_of, stale
-from laurels.adapters.sqlite.scores import RowKey, find_profile, initial_state, move_users, read_row, write_rows
+from laurels.adapters.sql.mapping import compare, digest_of, outcome_of, stale
+from laurels.adapters.sqlite.scores import (
+    RowKey,
+    action_by_key,
+    find_profile,
+    initial_state,
+    insert_action,
+    move_users,
+    read_row,
+    write_rows,
+)
 from laurels.adapters.sqlite.sql import SQL
 from laurels.core.board import Board
 from laurels.core.people import Hidden
 from laurels.core.scores import fold
-from laurels.ports import Event, RecordedEvent, RecordOutcome, Row, RowChange
+from laurels.ports import Event, ModerationAction, RecordedEvent, RecordOutcome, Row, RowChange
 
 # Read the rows of a batch period by period if there are at most this many periods.
 FEW_PERIODS = 4
@@ -51,6 +60,28 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
         else RecordedEvent(outcome)
         for event, outcome, own in zip(events, outcomes, keys, strict=True)
     ]
+
+
+def hold_for_review(connection: sqlite3.Connection, event: Event, act: ModerationAction) -> RecordOutcome:
+    """See Ledger.hold_for_review."""
+    board = event.board
+    _need_current_boards(connection, {board.id: board})
+    if _is_erased(connection, event):
+        return RecordOutcome.ERASED
+    found = connection.execute(SQL["event_with_act"], (board.id, event.event_id)).fetchone()
+    if found is not None:
+        return outcome_of(event, found)
+    if not board.periods_at(event.at):
+        return RecordOutcome.LATE
+    act_id = insert_action(connection, board.pod_id, board.id, event.user_id, act)
+    if act_id is None:
+        act_id = action_by_key(connection, board.pod_id, board.id, act).id
+    connection.execute(SQL["end_action"], (act.at, act_id))
+    connection.execute(SQL["count_action_events"], (1, act_id))
+    (seq,) = connection.execute(SQL["take_event_numbers"], (1,)).fetchone()
+    connection.execute(SQL["insert_event"], _columns(seq, event))
+    connection.execute(SQL["void_event"], (act_id, seq))
+    return RecordOutcome.IN_REVIEW
 
 
 def _need_current_boards(connection: sqlite3.Connection, boards: dict[int, Board]) -> None:

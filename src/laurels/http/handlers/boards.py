@@ -17,11 +17,13 @@ from laurels.http.answers import BoardAnswer, BoardsAnswer, DeletionAnswer, Resh
 from laurels.http.board_parts import (
     read_board,
     read_instant,
+    read_review,
     read_rewards,
     read_segments,
     read_windows,
     show_moment,
     show_period,
+    show_review,
     show_rewards,
     show_windows,
 )
@@ -107,6 +109,7 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
         "keep_events_days": body.keep_events_days,
         "keep_periods_days": body.keep_periods_days,
         "windows": _added(board, body.windows),
+        "review": body.review if body.review is UNSET else read_review(body.review),
         "segments": body.segments if body.segments is UNSET else read_segments(body.segments),
     }
     if body.rewards is not UNSET:
@@ -210,6 +213,7 @@ def _show_board(caller: Caller, board: Board, total_users: int | None, now: int)
         rewards=show_rewards(board.rewards if caller.sees_field(board, PublicField.REWARDS) else ()),
         keep_events_days=board.keep_events_days,
         keep_periods_days=board.keep_periods_days,
+        review=show_review(board.review) if caller.belongs_to(board) else [],
         pruned_before=show_moment(board.pruned_before),
         created_at=to_datetime(board.created_at),
         created_by=board.created_by if caller.belongs_to(board) else None,

@@ -204,8 +204,13 @@ async def _hide_on(
 
 
 def _act_id(call: Call[Any, Any]) -> int:
-    text = call.path("actId")
+    number = number_of(call.path("actId"))
+    if number is None:
+        raise NotFound("act_not_found", f"There is no act {call.path('actId')!r}.", field="actId")
+    return number
+
+
+def number_of(text: str) -> int | None:
+    """Return the number of an act in a path; None if the text is not one."""
     # Up to 18 digits always fit a 64-bit SQL integer.
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise NotFound("act_not_found", f"There is no act {text!r}.", field="actId")
-    return int(text)
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None

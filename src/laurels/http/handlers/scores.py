@@ -32,11 +32,12 @@ from laurels.service.traffic import Rate
 from laurels.service.write.submissions import Accepted, PeriodResult, Submission
 
 # Accepted, but not in the ledger yet.
-SPOOLED = 202
-_STATUS: dict[RecordOutcome, Literal["accepted", "duplicate", "spooled"]] = {
+WAITS = 202
+_STATUS: dict[RecordOutcome, Literal["accepted", "duplicate", "spooled", "in_review"]] = {
     RecordOutcome.ACCEPTED: "accepted",
     RecordOutcome.DUPLICATE: "duplicate",
     RecordOutcome.SPOOLED: "spooled",
+    RecordOutcome.IN_REVIEW: "in_review",
 }
 
 _item = msgspec.json.Decoder(ScoreItem)
@@ -134,6 +135,11 @@ def start_score(call: Call[ScoreQuery, ScoreUpdate], finish: Finish) -> None:
     )
 
 
+def status_of_score(accepted: Accepted) -> int:
+    """Return the HTTP status for a score: 202 if it waits, on the disk or for a moderator."""
+    return WAITS if accepted.outcome in {RecordOutcome.SPOOLED, RecordOutcome.IN_REVIEW} else 200
+
+
 def _score_answer(board: Board, accepted: Accepted) -> Answered[ScoreAnswer]:
     answer = ScoreAnswer(
         uuid=board.uuid,
@@ -149,7 +155,7 @@ def _score_answer(board: Board, accepted: Accepted) -> Answered[ScoreAnswer]:
         periods=[_period_score(counted) for counted in accepted.counted],
         late_windows=list(accepted.late),
     )
-    return Answered(answer, SPOOLED if accepted.outcome is RecordOutcome.SPOOLED else 200)
+    return Answered(answer, status_of_score(accepted))
 
 
 async def post_boards_score(call: Call[BoardsScoreQuery, BoardsScore]) -> BoardsScoreAnswer:
@@ -212,7 +218,7 @@ async def post_scores(call: Call[BatchQuery, ScoreBatch]) -> Answered[BatchAnswe
         for raw, item, answer in zip(call.body.scores, items, answers, strict=True)
     ]
     spooled = any(result.status == "spooled" for result in results)
-    return Answered(BatchAnswer(uuid=board.uuid, results=results), SPOOLED if spooled else 200)
+    return Answered(BatchAnswer(uuid=board.uuid, results=results), WAITS if spooled else 200)
 
 
 async def delete_user(call: Call[BoardReasonQuery, None]) -> RemovedAnswer:

@@ -2,10 +2,9 @@
 
 from laurels.http.answers import ShortEntry, ShortInfo, ShortTop, ShortUser
 from laurels.http.call import Answered, Call
-from laurels.http.handlers.scores import SPOOLED
+from laurels.http.handlers.scores import status_of_score
 from laurels.http.queries import NoQuery
 from laurels.http.requests import ShortScore
-from laurels.ports import RecordOutcome
 from laurels.service.people.profiles import NO_PROFILE
 from laurels.service.read.reads import Selection
 from laurels.service.write.submissions import Submission
@@ -23,7 +22,7 @@ async def post_short_score(call: Call[NoQuery, ShortScore]) -> Answered[ShortUse
     submission = Submission(call.body.user_id, call.body.points, event_id=event_id)
     accepted = await call.laurels.submissions.submit(board, submission)
     answer = ShortUser(user_info=ShortInfo(user_id=accepted.user_id, score=accepted.score, rank=accepted.rank))
-    return Answered(answer, SPOOLED if accepted.outcome is RecordOutcome.SPOOLED else 200)
+    return Answered(answer, status_of_score(accepted))
 
 
 async def get_short_scores(call: Call[NoQuery, None]) -> ShortTop:

@@ -18,6 +18,7 @@ from laurels.core.board import Board, Status
 from laurels.core.ids import new_event_id
 from laurels.core.instants import SECOND_US
 from laurels.core.people import Hidden
+from laurels.core.reviews import is_same
 from laurels.core.scores import Standing, fold
 from laurels.core.windows import Period
 from laurels.errors import Busy, Conflict, LaurelsError, NotFound
@@ -25,6 +26,7 @@ from laurels.ports import Clock, Ledger, ModerationAction, StoredAction, StoredE
 from laurels.service.boards.boards import Boards
 from laurels.service.boards.caller import Caller
 from laurels.service.index.updater import IndexUpdater
+from laurels.service.write.review_gate import REVIEW
 from laurels.tasks import end_tasks
 
 log = structlog.get_logger()
@@ -187,15 +189,18 @@ class Moderation:
             token = f"restore/{act_id}"
             shown = await self.hide(caller, pod_id, board, undone.user_id, before, reason, token, SHOW)
             return await self._ledger.profiles.finish_action(shown, self._clock.now_us(), undoes=undone.id)
-        if undone.kind not in {VOID, REMOVE}:
+        if undone.kind not in {VOID, REMOVE, REVIEW}:
             raise Conflict("act_final", f"An act of kind {undone.kind!r} can't be reverted.")
         if undone.kind == REMOVE and board is not None and board.pruned_before is not None:
             raise Conflict(
                 "events_pruned", "Some events that this act removed are no longer kept, so it can't be reverted."
             )
         detail = msgspec.json.encode(EventFilter(act=act_id)).decode()
-        act = self._act(RESTORE, caller, reason, f"restore/{act_id}", detail)
+        now = self._clock.now_us()
+        act = ModerationAction(restore_id(act_id), RESTORE, caller.key_id, now, reason, detail)
         begun = await self._ledger.profiles.begin_action(pod_id, undone.board_id, undone.user_id, act)
+        if begun.kind != RESTORE:
+            raise decided_already(act_id)
         return await self._begin(begun)
 
     async def _before_hide(self, undone: StoredAction) -> Hidden:
@@ -306,6 +311,15 @@ class Moderation:
             await asyncio.sleep(0)
 
 
+def restore_id(act_id: int) -> str:
+    """Return the action id of the one action that undoes another one, or decides about it."""
+    return f"{RESTORE}/restore/{act_id}/"
+
+
+def decided_already(review_id: int) -> Conflict:
+    return Conflict("review_decided", f"Somebody has decided about the score of review {review_id} already.")
+
+
 def _same_action(stored: StoredAction, act: ModerationAction) -> StoredAction:
     """Return the stored action, or raise Conflict if its key was used for a different one."""
     if (stored.kind, stored.detail) != (act.kind, act.detail):
@@ -337,9 +351,4 @@ def _fits(event: StoredEvent, chosen: EventFilter) -> bool:
     if chosen.user_id is not None and event.user_id != chosen.user_id:
         return False
     metadata = msgspec.json.decode(event.metadata or "{}", type=dict[str, Any])
-    return all(key in metadata and _same(metadata[key], value) for key, value in chosen.match.items())
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Compare two JSON values; unlike in Python, True does not equal 1."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+    return all(key in metadata and is_same(metadata[key], value) for key, value in chosen.match.items())

@@ -17,6 +17,7 @@ from laurels.core.periods import opens_at
 from laurels.core.scores import RankState, Standing
 from laurels.core.windows import Period
 from laurels.errors import Conflict, InternalError, LaurelsError, TooMany
+from laurels.metrics import EVENTS
 from laurels.ports import (
     Clock,
     Event,
@@ -32,6 +33,7 @@ from laurels.service.boards.caller import Caller
 from laurels.service.index.updater import IndexUpdater
 from laurels.service.traffic.usage import Usage
 from laurels.service.write.batcher import Batcher, WriteResult
+from laurels.service.write.review_gate import ReviewGate
 
 log = structlog.get_logger()
 
@@ -99,12 +101,21 @@ class Accepted(Struct, frozen=True, gc=False):
 
 
 class Submissions:
-    def __init__(self, ledger: Ledger, updater: IndexUpdater, batcher: Batcher, usage: Usage, clock: Clock) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        updater: IndexUpdater,
+        batcher: Batcher,
+        usage: Usage,
+        review_gate: ReviewGate,
+        clock: Clock,
+    ) -> None:
         self._ledger = ledger
+        self._review_gate = review_gate
         self._updater = updater
         self._batcher = batcher
         self._usage = usage
-        # Scores of pods that may not add users: their users are looked up first.
+        # Scores of pods that may not add users, or of boards with reviews: something is looked up first.
         self._looking_up: set[asyncio.Task[None]] = set()
         self._clock = clock
 
@@ -129,9 +140,9 @@ class Submissions:
         score.
         """
         self._updater.require_ready()
-        if self._usage.is_full(board.pod_id):
+        if board.review or self._usage.is_full(board.pod_id):
             if len(self._looking_up) >= LOOK_UPS:
-                raise TooMany("too_many_pending", "Too many scores of new users are being looked up. Try again later.")
+                raise TooMany("too_many_pending", "Too many scores are being looked up. Try again later.")
             task = asyncio.create_task(self._look_up(board, submission, done, wanted), name="look a user up")
             self._looking_up.add(task)
             task.add_done_callback(self._looking_up.discard)
@@ -160,6 +171,10 @@ class Submissions:
         wanted: RanksWanted,
     ) -> None:
         try:
+            if board.review:
+                (answer,) = await self.submit_many(board, [submission], wanted=wanted)
+                done(answer)
+                return
             strangers = await self._usage.strangers(board, [submission.user_id])
             self._send(board, submission, done, wanted, strangers.get(submission.user_id))
         except LaurelsError as error:
@@ -219,6 +234,8 @@ class Submissions:
                 # The ledger gets refused events, too, because they may repeat a stored one.
                 events.append(event)
                 answers.append(None)
+        if board.review:
+            answers, events = await self._hold_suspicious(board, answers, events)
         written = iter(await self._batcher.write(events, may_spool=may_spool, wanted=wanted) if events else ())
         checked = iter(events)
         given = [_answer(next(checked), next(written), wanted) if each is None else each for each in answers]
@@ -227,6 +244,26 @@ class Submissions:
         ):
             raise closed
         return given
+
+    async def _hold_suspicious(
+        self, board: Board, answers: list[Accepted | LaurelsError | None], events: list[Event]
+    ) -> tuple[list[Accepted | LaurelsError | None], list[Event]]:
+        """Put suspicious scores on the review list; return the answers with theirs, and the events that are left."""
+        caught = await self._review_gate.caught(board, events)
+        left: list[Event] = []
+        given: dict[int, Accepted | LaurelsError] = {}
+        for index, event in enumerate(events):
+            try:
+                if index in caught and await self._review_gate.hold(event, caught[index]):
+                    EVENTS.labels(RecordOutcome.IN_REVIEW.value).inc()
+                    given[index] = _in_review(event)
+                    continue
+            except LaurelsError as error:
+                given[index] = error
+                continue
+            left.append(event)
+        numbers = iter(range(len(events)))
+        return [given.get(next(numbers)) if each is None else each for each in answers], left
 
     async def submit_to_boards(
         self, boards: Sequence[Board], submission: Submission, wanted: RanksWanted = RanksWanted.BOTH
@@ -245,6 +282,13 @@ class Submissions:
                 strangers = await self._usage.strangers(board, [submission.user_id])
                 closed = closed or strangers.get(submission.user_id)
             events.append(_check(board, submission, now, closed))
+            if board.review and await self._review_gate.caught(board, events[-1:]):
+                raise Conflict(
+                    "needs_review",
+                    f"Board {board.uuid!r} would review this score first, so it can't count on all boards at once. "
+                    "Submit it to each board.",
+                    field="boards",
+                )
         written = await self._batcher.write_atomic(events, wanted=wanted)
         answers = [_answer(event, result, wanted) for event, result in zip(events, written, strict=True)]
         accepted = []
@@ -328,6 +372,12 @@ def _answer(event: Event, written: WriteResult | LaurelsError, wanted: RanksWant
     else:
         state = counted[0].rank_state if counted else RankState.PERIOD_OVER
     return Accepted(outcome, event.event_id, event.user_id, counted, late, state, event.received_at)
+
+
+def _in_review(event: Event) -> Accepted:
+    return Accepted(
+        RecordOutcome.IN_REVIEW, event.event_id, event.user_id, (), (), RankState.IN_REVIEW, event.received_at
+    )
 
 
 def _why_not_recorded(event: Event, written: WriteResult) -> LaurelsError | None:

@@ -17,3 +17,8 @@ CREATE TABLE templates (
     updated_at bigint NOT NULL,
     PRIMARY KEY (pod_id, name)
 );
+
+-- The rules by which scores wait for a moderator: a JSON list. A score that waits is an event that is void by an action of
+-- kind `review`; accepting it restores the event.
+ALTER TABLE boards ADD COLUMN review text NOT NULL DEFAULT '[]';
+CREATE INDEX reviews_pending ON actions (board_id, id) WHERE kind = 'review' AND undone_by IS NULL;

@@ -103,6 +103,13 @@ LEFT JOIN profiles f ON f.pod_id = b.pod_id AND f.user_id = r.user_id
 ORDER BY 1, 2
 ON CONFLICT (period_id, user_id) DO NOTHING;
 
+-- name: missing_rows_of_events
+SELECT DISTINCT p.id, e.user_id FROM events e
+JOIN periods p ON p.board_id = e.board_id AND p.state = 'open' AND (p.start_at IS NULL OR e.at >= p.start_at)
+              AND (p.end_at IS NULL OR e.at < p.end_at)
+WHERE e.board_id = $1 AND e.seq = ANY ($2::bigint[])
+  AND NOT EXISTS (SELECT FROM scores s WHERE s.period_id = p.id AND s.user_id = e.user_id);
+
 -- name: rows_of_users_locked
 SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM scores
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id = ANY ($2::text[])
@@ -118,3 +125,17 @@ FROM unnest($2::text[], $3::bigint[], $4::double precision[]) AS m (user_id, at,
 JOIN events e ON e.board_id = $1 AND e.user_id = m.user_id COLLATE "C" AND e.at = m.at
 WHERE voided_by IS NULL AND (m.score IS NULL OR e.score = m.score)
 ORDER BY e.user_id, e.score <> 0 DESC, event_id;
+
+-- name: revision_of
+SELECT revision FROM boards WHERE id = $1;
+
+-- name: insert_void_event
+INSERT INTO events (seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata, ahead, voided_by)
+VALUES (nextval('event_seqs'), $1, $2, $3, $4, $5, $6, $7, $8, $5 > now_us_v1(), $9)
+ON CONFLICT (board_id, event_id) DO NOTHING RETURNING seq;
+
+-- name: erased_at
+SELECT at FROM erased WHERE pod_id = $1 AND digest = $2;
+
+-- name: delete_action
+DELETE FROM actions WHERE id = $1;

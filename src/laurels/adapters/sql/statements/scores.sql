@@ -78,3 +78,22 @@ WHERE pod_id = $1 AND board_id = $2 AND action_id = $3;
 
 -- name: is_refreezing
 SELECT EXISTS (SELECT 1 FROM periods WHERE board_id = ANY ($1::bigint[]) AND state = 'refreezing');
+
+-- name: event_with_act
+-- The event that has an id, and the action that voided it.
+SELECT e.user_id, e.score, e.at, e.stamped, e.metadata, a.kind, a.undone_by
+FROM events e LEFT JOIN actions a ON a.id = e.voided_by WHERE e.board_id = $1 AND e.event_id = $2;
+
+-- name: reviews
+-- $3: the kind of the action that undid the review, '' for none, or NULL for all.
+SELECT a.id, a.pod_id, a.board_id, a.kind, a.user_id, a.by_key, a.at, a.reason, a.detail, a.events, a.done_at, a.undone_by,
+       u.kind, u.by_key, u.at, u.reason
+FROM actions a LEFT JOIN actions u ON u.id = a.undone_by
+WHERE a.board_id = $1 AND a.kind = 'review' AND a.id < $2 AND ($3::text IS NULL OR coalesce(u.kind, '') = $3::text)
+ORDER BY a.id DESC LIMIT $4;
+
+-- name: pending_reviews
+SELECT a.id, a.pod_id, a.board_id, a.kind, a.user_id, a.by_key, a.at, a.reason, a.detail, a.events, a.done_at, a.undone_by,
+       NULL, NULL, NULL, NULL
+FROM actions a
+WHERE a.board_id = $1 AND a.kind = 'review' AND a.undone_by IS NULL AND a.id < $2 ORDER BY a.id DESC LIMIT $3;

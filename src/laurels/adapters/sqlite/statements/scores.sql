@@ -124,3 +124,6 @@ WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open'
 
 -- name: is_pod_refreezing
 SELECT 1 FROM periods p JOIN boards b ON b.id = p.board_id WHERE p.state = 'refreezing' AND b.pod_id = ?;
+
+-- name: void_event
+UPDATE events SET voided_by = ? WHERE seq = ?;
