@@ -248,3 +248,44 @@ def test_event_sequence_numbers_are_not_reused_after_pruning(stage: Stage) -> No
             assert await laurels.ledger.count_events() == 0
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("rule", Rule)
+def test_metadata_of_scores_that_count_outlive_their_events(stage: Stage, rule: Rule) -> None:
+    async def run() -> None:
+        async with stage.running() as laurels:
+            windows = (Window("daily"), ALL_TIME)
+            for uuid, days in (("keeps", None), ("prunes", 1)):
+                await create(laurels, uuid, rule=rule, windows=windows, keep_events_days=days)
+            first = held(laurels, "keeps").current_period("daily", stage.clock.now)
+            assert first is not None
+
+            async def shown(uuid: str, **selection: Any) -> dict[str, str]:
+                board = held(laurels, uuid)
+                page = (await laurels.reads.top(board, Selection(**selection), 0, 100)).value
+                return await laurels.reads.metadata(board, page.entries)
+
+            for day in range(6):
+                for number, user in enumerate(("ada", "bob", "eve", "kim")):
+                    metadata = {"car": f"{user}{day}"} if (day + number) % 3 else None
+                    score = 10 - day if user == "ada" else day
+                    sent = Submission(user, score, event_id=f"{user}{day}", metadata=metadata)
+                    for uuid in ("keeps", "prunes"):
+                        await laurels.submissions.submit(held(laurels, uuid), sent)
+                    stage.clock.now += SECOND_US
+                stage.clock.now += DAY
+                await laurels.jobs.run_due()
+                for selection in ({"window": "all"}, {"window": "daily", "period": first.name}):
+                    assert await shown("prunes", **selection) == await shown("keeps", **selection)
+            assert await laurels.ledger.count_events(held(laurels, "prunes").id) < 12
+            board = held(laurels, "prunes")
+            page = (await laurels.reads.top(board, Selection(window="daily", period=first.name), 0, 100)).value
+            moments = [(entry.user_id, entry.achieved_at, None) for entry in page.entries]
+            kept = await laurels.ledger.metadata_kept(board.id, moments)
+            assert "bob" in kept
+            await laurels.erasures.erase(ADMIN, "default", "bob", None, None)
+            assert await laurels.ledger.metadata_kept(board.id, moments) == {
+                user: metadata for user, metadata in kept.items() if user != "bob"
+            }
+
+    asyncio.run(run())

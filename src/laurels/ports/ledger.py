@@ -414,6 +414,15 @@ class Ledger(Protocol):
         Of several, the one with the smallest id, events other than 0 first. Costs a look at all events of each user.
         """
 
+    async def metadata_kept(self, board_id: int, moments: Sequence[tuple[str, int, float | None]]) -> dict[str, str]:
+        """Return, by user, the metadata of scores that count and whose events were removed.
+
+        `moments`: as for `events_at`.
+        """
+
+    async def forget_metadata(self, board_id: int) -> None:
+        """Remove the kept metadata of scores that no longer count."""
+
     async def board_events(self, board_id: int, *, after_seq: int, limit: int, voided: bool) -> list[StoredEvent]:
         """Return a board's events after `after_seq`, in the order of arrival.
 

@@ -227,6 +227,14 @@ class PostgresLedger:
         found = await self.pool.scan(lambda c: c.fetch(SQL["events_at"], board_id, users, times, wanted))
         return scores.read_events(found)
 
+    async def metadata_kept(self, board_id: int, moments: Sequence[tuple[str, int, float | None]]) -> dict[str, str]:
+        users, times, wanted = map(list, zip(*moments, strict=True))
+        found = await self.pool.scan(lambda c: c.fetch(SQL["metadata_kept"], board_id, users, times, wanted))
+        return {user_id: metadata for user_id, metadata in found}  # noqa: C416 - records are no pairs for dict
+
+    async def forget_metadata(self, board_id: int) -> None:
+        await self.pool.write(lambda c: c.execute(SQL["forget_metadata"], board_id), repeat=True, long=True)
+
     async def board_events(self, board_id: int, *, after_seq: int, limit: int, voided: bool) -> list[StoredEvent]:
         return scores.read_events(
             await self.pool.read(lambda c: c.fetch(SQL["board_events"], board_id, after_seq, voided, limit))

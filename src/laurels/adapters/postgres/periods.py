@@ -383,7 +383,9 @@ async def _prune_events(
         [base.has_nonzero for _, base in kept],
     )
     if events:
-        await connection.execute(SQL["delete_event"], [event["seq"] for event in events])
+        seqs = [event["seq"] for event in events]
+        await connection.execute(SQL["keep_metadata"], seqs)
+        await connection.execute(SQL["delete_event"], seqs)
         # `changes` can no longer report these events.
         await connection.execute(SQL["note_pruned"], str(max(event["xact"] for event in events)))
     last = found[-1]["seq"] if found else after_seq

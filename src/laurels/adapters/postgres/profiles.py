@@ -272,6 +272,6 @@ async def _erase(
     for statement in ("erase_finals", "erase_grants", "erase_actions"):
         await connection.execute(SQL[statement], pod_id, user_id, stand_in)
     await connection.execute(SQL["erase_messages"], pod_id, quoted_user(user_id), quoted_user(stand_in))
-    for statement in ("erase_bases", "erase_unswept", "erase_profile", "erase_hides"):
+    for statement in ("erase_bases", "erase_unswept", "erase_profile", "erase_hides", "erase_metadata"):
         await connection.execute(SQL[statement], pod_id, user_id)
     return read_rows(await connection.fetch(SQL["clear_rows"], pod_id, user_id))

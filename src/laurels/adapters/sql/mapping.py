@@ -45,7 +45,7 @@ PUBLISHED = "published_events"
 TABLES = (
     "pods", "keys", "boards", "periods", "actions", "events", "scores", "bases", "finals", "grants", "webhooks",
     "outbox", "profiles", "hides", "erased", "schemas", "replays", "counters", "facts", "token_revocations",
-    "audit", "usage", "templates",
+    "audit", "usage", "templates", "kept_metadata",
 )  # fmt: skip
 
 
@@ -279,7 +279,7 @@ def events_after_end() -> Conflict:
 # The statements that remove what belonged to a deleted board, in this order.
 PURGES = (
     "purge_events", "purge_scores", "purge_bases", "purge_finals", "purge_grants", "purge_messages", "purge_actions",
-    "purge_hides", "purge_periods",
+    "purge_hides", "purge_metadata", "purge_periods",
 )  # fmt: skip
 
 

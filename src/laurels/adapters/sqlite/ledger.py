@@ -1,5 +1,6 @@
 """The Ledger in SQLite. It runs the functions of record.py, scores.py, registry.py and contents.py on its threads."""
 
+import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -17,6 +18,7 @@ from laurels.adapters.sqlite.outbox import SqliteOutbox
 from laurels.adapters.sqlite.periods import SqlitePeriodStore
 from laurels.adapters.sqlite.profiles import SqliteProfileStore
 from laurels.adapters.sqlite.record import hold_for_review, record
+from laurels.adapters.sqlite.sql import SQL
 from laurels.adapters.sqlite.streams import SqliteStreamStore
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board, Ranking
@@ -215,6 +217,13 @@ class SqliteLedger:
 
     async def events_at(self, board_id: int, moments: Sequence[tuple[str, int, float | None]]) -> list[StoredEvent]:
         return await self.threads.read(lambda c: scores.events_at(c, board_id, moments))
+
+    async def metadata_kept(self, board_id: int, moments: Sequence[tuple[str, int, float | None]]) -> dict[str, str]:
+        asked = (json.dumps(moments), board_id)
+        return dict(await self.threads.read(lambda c: c.execute(SQL["metadata_kept"], asked).fetchall()))
+
+    async def forget_metadata(self, board_id: int) -> None:
+        await self.threads.write(lambda c: c.execute(SQL["forget_metadata"], (board_id,)))
 
     async def board_events(self, board_id: int, *, after_seq: int, limit: int, voided: bool) -> list[StoredEvent]:
         return await self.threads.read(lambda c: scores.board_events(c, board_id, after_seq, limit, voided))

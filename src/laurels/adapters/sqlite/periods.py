@@ -372,5 +372,6 @@ def _prune_events(
     connection.executemany(
         SQL["put_base"], [(*place, b.score, b.achieved_at, b.total, b.has_nonzero) for place, b in bases.items() if b]
     )
+    connection.execute(SQL["keep_metadata"], (json.dumps([seq for (seq,) in removed]),))
     connection.executemany(SQL["delete_event"], removed)
     return len(removed), last if len(events) == limit else None

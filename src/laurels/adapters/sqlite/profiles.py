@@ -256,7 +256,7 @@ def _erase(
     for statement in ("erase_finals", "erase_grants", "erase_actions"):
         connection.execute(SQL[statement], (pod_id, user_id, stand_in))
     connection.execute(SQL["erase_messages"], (pod_id, quoted_user(user_id), quoted_user(stand_in)))
-    for statement in ("erase_bases", "erase_unswept", "erase_profile", "erase_hides"):
+    for statement in ("erase_bases", "erase_unswept", "erase_profile", "erase_hides", "erase_metadata"):
         connection.execute(SQL[statement], (pod_id, user_id))
     rows = [
         replace(row, standing=None, segments=(), hidden=Hidden.NO)

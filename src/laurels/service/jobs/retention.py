@@ -54,9 +54,12 @@ class Retention:
         for board in self._boards.all():
             if board.keep_periods_days is not None:
                 before = self._clock.now_us() - board.keep_periods_days * DAY_US
-                for period in await self._ledger.periods.prunable_periods(board.id, before):
+                pruned = await self._ledger.periods.prunable_periods(board.id, before)
+                for period in pruned:
                     places += await self._prune_finals(period.id)
                     periods += 1
+                if pruned and board.keep_events_days is not None:
+                    await self._ledger.forget_metadata(board.id)
         return {"events": events, "periods": periods, "finalRanks": places}
 
     async def forget_changes(self) -> int:

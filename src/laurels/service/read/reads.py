@@ -254,12 +254,17 @@ class Reads:
         """Return the metadata of the scores that count, by user: of the event at the time of each score.
 
         For sums, that is the last event that changed the score. Of several events at that time, the one with the
-        smallest id. Users without metadata, and those whose event was removed after the retention time, are omitted.
+        smallest id. It is kept when the event is removed after the retention time. Users without metadata are omitted.
         """
         adds = board.rule is Rule.INCREMENT
         moments = [(entry.user_id, entry.achieved_at, None if adds else entry.score) for entry in entries]
         events = await self._ledger.events_at(board.id, moments) if moments else []
-        return {event.user_id: event.metadata for event in events if event.metadata is not None}
+        found = {event.user_id: event.metadata for event in events if event.metadata is not None}
+        if board.pruned_before is not None:
+            known = {event.user_id for event in events}
+            removed = [moment for moment in moments if moment[0] not in known and moment[1] < board.pruned_before]
+            found |= await self._ledger.metadata_kept(board.id, removed) if removed else {}
+        return found
 
     async def is_hidden(self, board: Board, user_id: str, viewer: str | None) -> bool:
         """Return True if `viewer` may not see a user of a board."""

@@ -22,3 +22,14 @@ CREATE TABLE templates (
 -- kind `review`; accepting it restores the event.
 ALTER TABLE boards ADD COLUMN review text NOT NULL DEFAULT '[]';
 CREATE INDEX reviews_pending ON actions (board_id, id) WHERE kind = 'review' AND undone_by IS NULL;
+
+-- The metadata of events that were removed after the retention time and whose score still counts.
+CREATE TABLE kept_metadata (
+    board_id bigint NOT NULL,
+    user_id  text COLLATE "C" NOT NULL,
+    at       bigint NOT NULL,
+    event_id text COLLATE "C" NOT NULL,
+    score    double precision NOT NULL,
+    metadata text NOT NULL,
+    PRIMARY KEY (board_id, user_id, at, event_id)
+);

@@ -126,6 +126,13 @@ JOIN events e ON e.board_id = $1 AND e.user_id = m.user_id COLLATE "C" AND e.at 
 WHERE voided_by IS NULL AND (m.score IS NULL OR e.score = m.score)
 ORDER BY e.user_id, e.score <> 0 DESC, event_id;
 
+-- name: metadata_kept
+SELECT DISTINCT ON (k.user_id) k.user_id, k.metadata
+FROM unnest($2::text[], $3::bigint[], $4::double precision[]) AS m (user_id, at, score)
+JOIN kept_metadata k ON k.board_id = $1 AND k.user_id = m.user_id COLLATE "C" AND k.at = m.at
+WHERE m.score IS NULL OR k.score = m.score
+ORDER BY k.user_id, k.score <> 0 DESC, k.event_id;
+
 -- name: revision_of
 SELECT revision FROM boards WHERE id = $1;
 

@@ -45,6 +45,10 @@ DELETE FROM grants WHERE (period_id, place, reward) IN
 DELETE FROM outbox WHERE id IN
     (SELECT id FROM outbox WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1) LIMIT $2);
 
+-- name: purge_metadata
+DELETE FROM kept_metadata WHERE (board_id, user_id, at, event_id) IN
+    (SELECT board_id, user_id, at, event_id FROM kept_metadata WHERE board_id = $1 LIMIT $2);
+
 -- name: purge_periods
 -- The last period stays, so that no other period gets its id.
 DELETE FROM periods WHERE id IN (SELECT id FROM periods WHERE board_id = $1

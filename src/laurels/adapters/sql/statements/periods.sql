@@ -209,3 +209,23 @@ UPDATE periods SET state = 'frozen', name = $1, total_users = $2, frozen_at = $3
 
 -- name: end_refreeze
 UPDATE actions SET done_at = $1 WHERE board_id = $2 AND kind = 'refreeze' AND done_at IS NULL;
+
+-- name: keep_metadata
+-- Keeps the metadata of those of some events whose scores count in a row or in final ranks.
+INSERT INTO kept_metadata (board_id, user_id, at, event_id, score, metadata)
+SELECT e.board_id, e.user_id, e.at, e.event_id, e.score, e.metadata FROM events e
+WHERE e.seq = ANY ($1::bigint[]) AND e.metadata IS NOT NULL AND e.voided_by IS NULL
+  AND (EXISTS (SELECT 1 FROM periods p JOIN scores s ON s.period_id = p.id AND s.user_id = e.user_id
+               WHERE p.board_id = e.board_id AND p.state IN ('open', 'closed') AND s.achieved_at = e.at)
+    OR EXISTS (SELECT 1 FROM finals f JOIN periods p ON p.id = f.period_id AND p.board_id = e.board_id
+               WHERE f.user_id = e.user_id AND f.achieved_at = e.at))
+ON CONFLICT DO NOTHING;
+
+-- name: forget_metadata
+-- Removes what `keep_metadata` kept for scores that no longer count.
+DELETE FROM kept_metadata
+WHERE board_id = $1
+  AND NOT EXISTS (SELECT 1 FROM periods p JOIN scores s ON s.period_id = p.id AND s.user_id = kept_metadata.user_id
+                  WHERE p.board_id = $1 AND p.state IN ('open', 'closed') AND s.achieved_at = kept_metadata.at)
+  AND NOT EXISTS (SELECT 1 FROM finals f JOIN periods p ON p.id = f.period_id AND p.board_id = $1
+                  WHERE f.user_id = kept_metadata.user_id AND f.achieved_at = kept_metadata.at);

@@ -68,6 +68,9 @@ ON CONFLICT (pod_id, digest) DO UPDATE SET at = excluded.at, user_id = excluded.
 UPDATE events SET user_id = $3, metadata = NULL, voided_by = coalesce(voided_by, $4)
 WHERE user_id = $2 AND board_id IN (SELECT id FROM boards WHERE pod_id = $1);
 
+-- name: erase_metadata
+DELETE FROM kept_metadata WHERE user_id = $2 AND board_id IN (SELECT id FROM boards WHERE pod_id = $1);
+
 -- name: erase_finals
 UPDATE finals SET user_id = $3
 WHERE user_id = $2 AND period_id IN (SELECT p.id FROM periods p JOIN boards b ON b.id = p.board_id WHERE b.pod_id = $1);

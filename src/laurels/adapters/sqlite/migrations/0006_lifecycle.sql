@@ -21,3 +21,14 @@ CREATE TABLE templates (
 -- kind `review`; accepting it restores the event.
 ALTER TABLE boards ADD COLUMN review TEXT NOT NULL DEFAULT '[]';
 CREATE INDEX reviews_pending ON actions (board_id, id) WHERE kind = 'review' AND undone_by IS NULL;
+
+-- The metadata of events that were removed after the retention time and whose score still counts.
+CREATE TABLE kept_metadata (
+    board_id INTEGER NOT NULL,
+    user_id  TEXT NOT NULL,
+    at       INTEGER NOT NULL,
+    event_id TEXT NOT NULL,
+    score    REAL NOT NULL,
+    metadata TEXT NOT NULL,
+    PRIMARY KEY (board_id, user_id, at, event_id)
+) STRICT;

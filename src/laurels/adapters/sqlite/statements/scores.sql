@@ -125,5 +125,14 @@ WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open'
 -- name: is_pod_refreezing
 SELECT 1 FROM periods p JOIN boards b ON b.id = p.board_id WHERE p.state = 'refreezing' AND b.pod_id = ?;
 
+-- name: metadata_kept
+SELECT user_id, metadata FROM (
+    SELECT k.user_id, k.metadata, row_number() OVER (PARTITION BY k.user_id ORDER BY k.score <> 0 DESC, k.event_id) AS n
+    FROM json_each(?) AS m CROSS JOIN kept_metadata k
+        ON k.user_id = json_extract(m.value, '$[0]') AND k.at = json_extract(m.value, '$[1]')
+    WHERE k.board_id = ?
+      AND (json_extract(m.value, '$[2]') IS NULL OR k.score = json_extract(m.value, '$[2]'))
+) WHERE n = 1;
+
 -- name: void_event
 UPDATE events SET voided_by = ? WHERE seq = ?;
