@@ -47,7 +47,12 @@ standings = st.builds(
     Standing,
     st.one_of(st.sampled_from(SCORES), st.integers(0, 30).map(float)),
     st.integers(0, 5),
+    subscore=st.integers(-2, 2),
 )
+
+
+def _random(rng: random.Random, spread: int) -> Standing | None:
+    return Standing(float(rng.randrange(-spread, spread)), rng.randrange(3), subscore=rng.randrange(3))
 
 
 class IndexMachine(RuleBasedStateMachine):
@@ -79,11 +84,20 @@ class IndexMachine(RuleBasedStateMachine):
         ties=st.sampled_from(Ties),
         capacity=capacities,
         segmented=st.booleans(),
+        subscore=st.sampled_from([None, *Order]),
         data=st.data(),
     )
-    def begin(self, order: Order, ties: Ties, capacity: int | None, segmented: bool, data: st.DataObject) -> None:
+    def begin(
+        self,
+        order: Order,
+        ties: Ties,
+        capacity: int | None,
+        segmented: bool,
+        subscore: Order | None,
+        data: st.DataObject,
+    ) -> None:
         parts = data.draw(st.sampled_from(self.parts))
-        self.ranking = Ranking(1, GLOBAL, order, ties, capacity, parts=parts)
+        self.ranking = Ranking(1, GLOBAL, order, ties, capacity, parts=parts, subscore=subscore)
         # Half of the boards have no segments, which is faster to check.
         self.segmented = segmented
         self.members: dict[str, tuple[str, ...]] = {}
@@ -102,6 +116,8 @@ class IndexMachine(RuleBasedStateMachine):
 
     def store(self, user: str, standing: Standing | None) -> Row:
         self.version += 1
+        if standing is not None and self.ranking.subscore is None:
+            standing = replace(standing, subscore=0)
         segments, hidden = self.members.get(user, ()), self.hidden.get(user, Hidden.NO)
         self.ledger[user] = Row(1, user, standing, self.version, segments, hidden)
         return self.ledger[user]
@@ -149,7 +165,9 @@ class IndexMachine(RuleBasedStateMachine):
     def crowd(self, seed: int) -> None:
         """Submit scores for all users, who are more than any capacity."""
         rng = random.Random(seed)
-        self.write([(user, Standing(float(rng.randrange(40)), rng.randrange(3))) for user in USERS])
+        self.write(
+            [(user, Standing(float(rng.randrange(40)), rng.randrange(3), subscore=rng.randrange(3))) for user in USERS]
+        )
 
     @rule(seed=st.integers(0, 1000))
     def sink(self, seed: int) -> None:
@@ -174,7 +192,7 @@ class IndexMachine(RuleBasedStateMachine):
         spread = rng.choice([5, 40, 2000])
         for user in rng.sample(USERS, rng.randrange(len(USERS))):
             gone = rng.random() < 0.2
-            self.commit(user, None if gone else Standing(float(rng.randrange(-spread, spread)), rng.randrange(3)))
+            self.commit(user, None if gone else _random(rng, spread))
         behind = list(self.ledger.values())
         rng.shuffle(behind)
         for start in range(0, len(behind), 20):
@@ -240,7 +258,8 @@ class IndexMachine(RuleBasedStateMachine):
         shadows = [row for row in self.ledger.values() if row.hidden is Hidden.SHADOW and row.standing is not None]
         for row in shadows[:2]:
             assert row.standing is not None
-            viewer = ShadowViewer(row.user_id, row.standing.score, row.standing.achieved_at)
+            standing = row.standing
+            viewer = ShadowViewer(row.user_id, standing.score, standing.achieved_at, standing.subscore)
             for segment in (GLOBAL, *row.segments[:1]):
                 view = replace(self.ranking, segment=segment, shadow_viewer=viewer)
                 await self.check_ranking(view, self.model(segment, seen_by=row.user_id))
@@ -267,7 +286,7 @@ class IndexMachine(RuleBasedStateMachine):
         async def check_found(place: RankEntry) -> None:
             found = await index.find(ranking, place.user_id, style)
             assert found is not None
-            assert (found.entry, found.better, found.total) == (place, better[place.score], total)
+            assert (found.entry, found.better, found.total) == (place, better[place.score, place.subscore], total)
 
         pages = [(0, 1), (0, 1000), (1, 3), (total // 2, 3), (max(0, total - 2), 5), (total, 5), (total + 7, 5)]
         widths = [(0, 0), (1, 2), (100, 100)]
@@ -295,7 +314,8 @@ class IndexMachine(RuleBasedStateMachine):
         (held,) = await self.index.held(self.ranking, [user])
         if row is not None and row.ranked is not None:
             # The index holds all users, also those beyond the capacity.
-            assert held == Held(row.version, row.ranked.score, row.ranked.achieved_at, row.segments)
+            standing = row.ranked
+            assert held == Held(row.version, standing.score, standing.achieved_at, row.segments, standing.subscore)
 
     async def need_dense_ranks(self) -> None:
         """Rebuild the ranking if the index needs that for dense ranks and reports it."""
@@ -386,6 +406,9 @@ class IndexMachine(RuleBasedStateMachine):
             (row for row in self.ranked_rows(seen_by) if segment == GLOBAL or segment in row.segments),
             key=lambda row: (
                 (-row.standing.score if ranking.order is Order.DESC else row.standing.score) if row.standing else 0,
+                (-row.standing.subscore if ranking.subscore is Order.DESC else row.standing.subscore)
+                if row.standing
+                else 0,
                 (-row.standing.achieved_at if ranking.ties is Ties.LATEST else row.standing.achieved_at)
                 if row.standing
                 else 0,
@@ -393,7 +416,7 @@ class IndexMachine(RuleBasedStateMachine):
             ),
         )
         return [
-            RankEntry(row.user_id, row.standing.score, row.standing.achieved_at, number)
+            RankEntry(row.user_id, row.standing.score, row.standing.achieved_at, number, row.standing.subscore)
             for number, row in enumerate(rows, 1)
             if row.standing
         ]
@@ -401,16 +424,17 @@ class IndexMachine(RuleBasedStateMachine):
     def rank(self, user: str) -> int | None:
         return next((place.rank for place in self.model() if place.user_id == user), None)
 
-    def better(self, model: list[RankEntry]) -> dict[float, int]:
-        """Return by score how many users have a better one. The model is in the order of the scores."""
-        return {place.score: number for number, place in reversed(list(enumerate(model)))}
+    def better(self, model: list[RankEntry]) -> dict[tuple[float, int], int]:
+        """Return by score and subscore how many users have a better one. The model is in the order of these."""
+        return {(place.score, place.subscore): number for number, place in reversed(list(enumerate(model)))}
 
     def styled(self, style: RankStyle, model: list[RankEntry]) -> list[RankEntry]:
         if style is RankStyle.ORDINAL:
             return model
-        distinct = {score: number for number, score in enumerate(dict.fromkeys(place.score for place in model))}
+        ties = dict.fromkeys((place.score, place.subscore) for place in model)
+        distinct = {tie: number for number, tie in enumerate(ties)}
         ahead = distinct if style is RankStyle.DENSE else self.better(model)
-        return [RankEntry(place.user_id, place.score, place.achieved_at, ahead[place.score] + 1) for place in model]
+        return [replace(place, rank=ahead[place.score, place.subscore] + 1) for place in model]
 
     # Writes, as the updater makes them
 

@@ -4,6 +4,7 @@ Promises that a model can't check are in test_ledger_calls.py.
 """
 
 import asyncio
+import dataclasses
 import itertools
 import tempfile
 from collections.abc import Awaitable
@@ -21,7 +22,7 @@ from laurels.core.board import Board, Ranking, RankStyle, ShadowViewer
 from laurels.core.distribution import DECILES
 from laurels.core.order import Order, Ties
 from laurels.core.people import GLOBAL, Hidden, ProfileChange
-from laurels.core.scores import Rule
+from laurels.core.scores import Rule, Standing
 from laurels.errors import NotFound
 from laurels.ports import (
     ActionStep,
@@ -49,9 +50,14 @@ submissions = st.tuples(
     st.sampled_from(SCORES),
     st.integers(0, 5),
     st.sampled_from([None, None, "eu", "us"]),
+    st.sampled_from([-1, 0, 0, 2]),
 )
-Submitted = tuple[str, str, float, int, str | None]
+Submitted = tuple[str, str, float, int, str | None, int]
 KINDS = [("global",), ("global", "region"), ("global", "circle"), ("global", "region", "circle")]
+
+
+def _told(standing: Standing | None) -> tuple[float, int, int] | None:
+    return standing and (standing.score, standing.achieved_at, standing.subscore)
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -74,13 +80,18 @@ class LedgerMachine(RuleBasedStateMachine):
         self.runner.close()
         self.folder.cleanup()
 
-    @initialize(rule=st.sampled_from(Rule), order=st.sampled_from(Order), kinds=st.sampled_from(KINDS))
-    def begin(self, rule: Rule, order: Order, kinds: tuple[str, ...]) -> None:
-        self.board = self.run(new_board(self.ledger, rule=rule, order=order, segments=kinds))
+    @initialize(
+        rule=st.sampled_from(Rule),
+        order=st.sampled_from(Order),
+        kinds=st.sampled_from(KINDS),
+        subscore=st.sampled_from([None, *Order]),
+    )
+    def begin(self, rule: Rule, order: Order, kinds: tuple[str, ...], subscore: Order | None) -> None:
+        self.board = self.run(new_board(self.ledger, rule=rule, order=order, segments=kinds, subscore=subscore))
         # Another board of the pod, where each user has a row whose segments must follow the profile.
         self.other = self.run(new_board(self.ledger, segments=("global", "region", "circle")))
         self.run(self.ledger.record([new_event(self.other, user, user, 1.0, 0) for user in USERS]))
-        self.model = ModelBoard(rule, order, "earliest")
+        self.model = ModelBoard(rule, order, "earliest", sub_order=subscore)
         self.profiles = {user: ModelPerson() for user in USERS}
         self.voided: dict[str, tuple[str, float, int]] = {}
         # Void actions, with the events that each voided.
@@ -94,13 +105,15 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(batch=st.lists(submissions, min_size=1, max_size=12))
     def record(self, batch: list[Submitted]) -> None:
+        if self.board.subscore is None:
+            batch = [(*each[:5], 0) for each in batch]
         before = {user: self.model.fold(user) for user in USERS}
         where = {user: person.region for user, person in self.profiles.items()}
         expected = [self.expect(*each) for each in batch]
-        events = [new_event(self.board, *each[:4], region=each[4]) for each in batch]
+        events = [new_event(self.board, *each[:4], region=each[4], subscore=each[5]) for each in batch]
         records = self.run(self.ledger.record(events))
         assert [record.outcome for record in records] == expected
-        for (_, user, _, _, _), record in zip(batch, records, strict=True):
+        for (_, user, *_), record in zip(batch, records, strict=True):
             self.check_record(user, before[user], record)
         moved = {user for user, person in self.profiles.items() if person.region != where[user]}
         told = {row.user_id: row for record in records for row in record.resegmented}
@@ -110,7 +123,9 @@ class LedgerMachine(RuleBasedStateMachine):
             assert row.period_id == self.other.periods[0].id
             assert row.segments == self.profiles[user].segments(self.other.segments)
 
-    def expect(self, event_id: str, user: str, score: float, at: int, region: str | None) -> RecordOutcome:
+    def expect(
+        self, event_id: str, user: str, score: float, at: int, region: str | None, subscore: int
+    ) -> RecordOutcome:
         # All events are received at 0, as if they came from a spool, so a later erasure applies to them.
         if user in self.erased and self.erased[user] > 0:
             return RecordOutcome.ERASED
@@ -118,7 +133,9 @@ class LedgerMachine(RuleBasedStateMachine):
             return RecordOutcome.CONFLICT
         known = self.model.events.get(event_id) or self.voided.get(event_id)
         if known is not None:
-            return RecordOutcome.DUPLICATE if known == (user, score, at) else RecordOutcome.CONFLICT
+            same = known == (user, score, at) and self.model.subscores[event_id] == subscore
+            return RecordOutcome.DUPLICATE if same else RecordOutcome.CONFLICT
+        self.model.subscores[event_id] = subscore
         self.model.submit(event_id, user, score, at)
         if region is not None:
             self.profiles[user].tell_region(region, at)
@@ -135,9 +152,9 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         (change,) = record.changes
         assert change.row.standing is not None
-        assert (change.row.standing.score, change.row.standing.achieved_at) == (after.score, after.at)
+        assert _told(change.row.standing) == (after.score, after.at, after.subscore)
         shown = change.before.standing if change.before else None
-        assert (shown and (shown.score, shown.achieved_at)) == (before and (before.score, before.at))
+        assert _told(shown) == (before and (before.score, before.at, before.subscore))
 
     @rule(user=st.sampled_from(USERS), number=st.integers(0, 3))
     def remove(self, user: str, number: int) -> None:
@@ -247,7 +264,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def check_touched(self, touched: ActionStep) -> None:
         for row in touched.rows:
             player, standing = self.model.fold(row.user_id), row.standing
-            assert (player and (player.score, player.at)) == (standing and (standing.score, standing.achieved_at))
+            assert (player and (player.score, player.at, player.subscore)) == _told(standing)
 
     @rule(user=st.sampled_from(USERS), at=st.integers(0, 5))
     def erase(self, user: str, at: int) -> None:
@@ -304,7 +321,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert [row.user_id for row in rows] == sorted(stored, key=str.encode)
         for user in USERS:
             player, standing = self.model.fold(user), stored.get(user)
-            assert (player and (player.score, player.at)) == (standing and (standing.score, standing.achieved_at))
+            assert (player and (player.score, player.at, player.subscore)) == _told(standing)
         for row in rows:
             assert row.version >= self.versions.get(row.user_id, 0)
             self.versions[row.user_id] = row.version
@@ -322,8 +339,8 @@ class LedgerMachine(RuleBasedStateMachine):
             [row for row in late.values() if row.standing is not None]
         )
         for ties in Ties:
-            model = ModelBoard(self.model.rule, self.model.order, ties, None, self.visible_events())
-            ranking = Ranking(period.id, GLOBAL, self.board.order, ties, 3)
+            model = dataclasses.replace(self.model, capacity=None, ties=ties, events=self.visible_events())
+            ranking = Ranking(period.id, GLOBAL, self.board.order, ties, 3, subscore=self.board.subscore)
             best = [row async for chunk in self.ledger.periods.ordered_rows(ranking) for row in chunk]
             assert [row.user_id for row in best] == [player.user for player in model.everybody()[:3]]
         refolded = [user async for chunk in self.ledger.refold(self.board) for user in chunk]
@@ -377,9 +394,10 @@ class LedgerMachine(RuleBasedStateMachine):
         hidden = next((row for row in rows if row.hidden is not Hidden.NO and row.standing is not None), None)
         used = {segment for row in rows for segment in row.segments}
         for segment in ["global", *sorted(used)[:1], "region:nowhere"]:
-            ranking = Ranking(period.id, segment, self.board.order, ties, capacity)
+            ranking = Ranking(period.id, segment, self.board.order, ties, capacity, subscore=self.board.subscore)
             if hidden is not None and hidden.standing is not None and segment in {"global", *hidden.segments}:
-                viewer = ShadowViewer(hidden.user_id, hidden.standing.score, hidden.standing.achieved_at)
+                standing = hidden.standing
+                viewer = ShadowViewer(hidden.user_id, standing.score, standing.achieved_at, standing.subscore)
                 ranking = replace(ranking, shadow_viewer=viewer)
             index = MemoryIndex()
             await index.load(ranking, self.ledger.rows(period.id), Position())

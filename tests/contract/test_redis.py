@@ -459,7 +459,7 @@ def test_build_of_a_dead_builder_is_discarded() -> None:
         index = use(shared_redis().url)
         await index.open(f"abandoned-{time.time_ns()}")
         await fill(index)
-        await index.scripts.run(RANKING, 0, "begin_build", "dead", 60_000, "any", "", 0)
+        await index.scripts.run(RANKING, 0, "begin_build", "dead", 60_000, "any", "", 0, 8)
         await index.apply(RANKING, make_rows(3, version=2), RankStyle.ORDINAL)
         keys = index.scripts.names.of(RANKING)[0].names
         with shared_redis().client() as client:

@@ -358,7 +358,7 @@ def test_build_of_a_dead_server_is_replaced_when_its_claim_expires(database: str
             assert isinstance(index, RedisIndex)
             await index.drop(ranking)
             history = laurels.ledger.as_of.history
-            await index.scripts.run(ranking, 0, "begin_build", "dead", 60_000, "any", history, 0)
+            await index.scripts.run(ranking, 0, "begin_build", "dead", 60_000, "any", history, 0, 8)
             with pytest.raises(Unavailable) as caught:
                 await laurels.repairer.build(board, ranking)
             assert caught.value.code == "build_running"

@@ -420,7 +420,7 @@ def test_claims_expire_after_the_redis_clock_is_set_back(stores: Stores) -> None
             # The same applies to the claim of a build.
             ranking = board.ranking(board.periods[0].id)
             history = laurels.ledger.as_of.history
-            await index.scripts.run(ranking, 0, "begin_build", "dead", 60_000, "any", history, 0)
+            await index.scripts.run(ranking, 0, "begin_build", "dead", 60_000, "any", history, 0, 8)
             with pytest.raises(Unavailable):
                 await laurels.repairer.build(board, ranking)
             redis.call("HSET", index.scripts.names.of(ranking)[0].names[0], "until", in_an_hour)

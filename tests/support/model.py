@@ -18,6 +18,7 @@ class Player:
     user: str
     score: float
     at: int
+    subscore: int = 0
 
 
 @dataclass
@@ -48,33 +49,47 @@ class ModelBoard:
     capacity: int | None = None
     # event id → (user, score, at)
     events: dict[str, tuple[str, float, int]] = field(default_factory=dict)
+    # "asc" or "desc", and event id → subscore
+    sub_order: str | None = None
+    subscores: dict[str, int] = field(default_factory=dict)
 
     def submit(self, event_id: str, user: str, score: float, at: int) -> str:
         known = self.events.setdefault(event_id, (user, score, at))
         return "seen" if known == (user, score, at) else "conflict"
 
     def fold(self, user: str) -> Player | None:
-        mine = [(score, at) for who, score, at in self.events.values() if who == user]
+        mine = [
+            (score, at, self.subscores.get(event_id, 0))
+            for event_id, (who, score, at) in self.events.items()
+            if who == user
+        ]
         if not mine:
             return None
         if self.rule == "increment":
-            total = sum(exact(score) for score, _ in mine)
+            total = sum(exact(score) for score, _, _ in mine)
             total = max(-MAX_DOUBLE, min(MAX_DOUBLE, total))
-            moves = [at for score, at in mine if score != 0]
-            return Player(user, float(total), max(moves) if moves else min(at for _, at in mine))
-        best = max if self.order == "desc" else min
-        if self.rule == "best":
-            score = best(score for score, _ in mine)
-            return Player(user, score, min(at for each, at in mine if each == score))
-        newest = max(at for _, at in mine)
-        return Player(user, best(score for score, at in mine if at == newest), newest)
+            moves = [at for score, at, _ in mine if score != 0]
+            at = max(moves) if moves else min(at for _, at, _ in mine)
+            return Player(user, float(total), at, sum(subscore for _, _, subscore in mine))
+        if self.rule == "latest":
+            newest = max(at for _, at, _ in mine)
+            mine = [each for each in mine if each[1] == newest]
+        score, subscore = min(((score, subscore) for score, _, subscore in mine), key=lambda each: self.tie(*each))
+        return Player(user, score, min(at for s, at, sub in mine if (s, sub) == (score, subscore)), subscore)
+
+    def tie(self, score: float, subscore: int) -> tuple[float, int]:
+        """Return a key that is smaller for better ones."""
+        return (
+            -score if self.order == "desc" else score,
+            0 if self.sub_order is None else -subscore if self.sub_order == "desc" else subscore,
+        )
 
     def everybody(self) -> list[Player]:
         players = [self.fold(user) for user in {who for who, _, _ in self.events.values()}]
         return sorted(
             (player for player in players if player),
             key=lambda p: (
-                -p.score if self.order == "desc" else p.score,
+                *self.tie(p.score, p.subscore),
                 -p.at if self.ties == "latest" else p.at,
                 p.user.encode(),
             ),
@@ -85,15 +100,14 @@ class ModelBoard:
 
     def rank(self, player: Player, style: str | None = None) -> int:
         style = style or ("competition" if self.ties == "shared" else "ordinal")
-        ranked = self.ranked()
-        better = [p for p in ranked if (p.score > player.score if self.order == "desc" else p.score < player.score)]
+        ranked, own = self.ranked(), self.tie(player.score, player.subscore)
+        better = [tie for p in ranked if (tie := self.tie(p.score, p.subscore)) < own]
         if style == "ordinal":
             return next(number for number, p in enumerate(ranked, 1) if p.user == player.user)
-        return 1 + (len(better) if style == "competition" else len({p.score for p in better}))
+        return 1 + (len(better) if style == "competition" else len(set(better)))
 
     def percentile(self, player: Player) -> float:
         ranked = self.ranked()
-        not_better = [
-            p for p in ranked if not (p.score > player.score if self.order == "desc" else p.score < player.score)
-        ]
+        own = self.tie(player.score, player.subscore)
+        not_better = [p for p in ranked if self.tie(p.score, p.subscore) >= own]
         return float(Fraction(100 * len(not_better), len(ranked)))

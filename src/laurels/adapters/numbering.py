@@ -2,38 +2,39 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from laurels.core.board import RankStyle
+from laurels.core.order import Heads
 from laurels.ports import RankEntry
 
 
 def number_entries(
-    users: Sequence[str],
-    scores: Sequence[float],
-    times: Sequence[int],
-    offset: int,
-    first_rank: int,
-    style: RankStyle,
+    users: Sequence[str], heads: Heads, offset: int, first_rank: int, style: RankStyle
 ) -> list[RankEntry]:
     """Return neighbouring entries with their ranks. The columns are in the order of the ranking.
 
     `offset` and `first_rank` are those of the first entry; the first offset of a ranking is 0.
     """
+    scores, subscores, times = heads
     ranks: Sequence[int]
     if style is RankStyle.ORDINAL:
         ranks = range(offset + 1, offset + 1 + len(users))
     else:
-        ranks = _shared_ranks(scores, offset, first_rank, style)
-    return list(map(RankEntry, users, scores, times, ranks))
+        ranks = _shared_ranks(
+            scores if subscores is None else list(zip(scores, subscores, strict=True)), offset, first_rank, style
+        )
+    if subscores is None:
+        return list(map(RankEntry, users, scores, times, ranks))
+    return list(map(RankEntry, users, scores, times, ranks, subscores))
 
 
-def _shared_ranks(scores: Sequence[float], offset: int, first_rank: int, style: RankStyle) -> list[int]:
-    """Return the ranks of neighbouring scores in a style in which equal scores share a rank."""
-    ranks = [first_rank][: len(scores)]
-    for number, (before, score) in enumerate(pairwise(scores), offset + 2):
+def _shared_ranks(ties: Sequence[Any], offset: int, first_rank: int, style: RankStyle) -> list[int]:
+    """Return the ranks of neighbours in a style in which equal ones share a rank."""
+    ranks = [first_rank][: len(ties)]
+    for number, (before, tie) in enumerate(pairwise(ties), offset + 2):
         rank = ranks[-1]
-        if score != before:
+        if tie != before:
             rank = number if style is RankStyle.COMPETITION else rank + 1
         ranks.append(rank)
     return ranks

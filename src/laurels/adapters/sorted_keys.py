@@ -1,8 +1,8 @@
 """A sorted list of byte keys; see core/order.py for their encoding.
 
-The offset of a key is its ordinal rank minus 1, and the key contains score, time and user. Here a zero byte and the
-version of the row follow, so that one object holds all data of a user. This does not change the order, because each
-user is in the list once and user ids contain no zero byte.
+The offset of a key is its ordinal rank minus 1, and the key contains score, subscore, time and user. Here a zero byte
+and the version of the row follow, so that one object holds all data of a user. This does not change the order, because
+each user is in the list once and user ids contain no zero byte.
 
 `SortedKeys` holds all users. `RankedKeys` is the part that a read may show: the best users, up to the capacity.
 """
@@ -17,9 +17,9 @@ from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import bucket_edges, percentile_offsets
 from laurels.core.order import (
     HEAD_BYTES,
-    SCORE_BYTES,
+    TIE_BYTES,
     Order,
-    Ties,
+    Sorting,
     after_score,
     decode_head,
     decode_heads,
@@ -29,8 +29,9 @@ from laurels.core.order import (
 from laurels.ports import Distribution, Found, Page, RangePage, RankEntry, ScoreRange
 
 
-def make_key(order: Order, ties: Ties, score: float, at: int, user_id: str, version: int) -> bytes:
-    return encode_key(order, ties, score, at, user_id) + b"\0" + version.to_bytes((version.bit_length() + 7) // 8)
+def make_key(sorting: Sorting, score: float, subscore: int, at: int, user_id: str, version: int) -> bytes:
+    key = encode_key(sorting, score, subscore, at, user_id)
+    return key + b"\0" + version.to_bytes((version.bit_length() + 7) // 8)
 
 
 def version_of(key: bytes) -> int:
@@ -52,25 +53,25 @@ class SortedKeys:
         """Add a key. O(log n)."""
         self.keys.add(key)
         if self._distinct is not None:
-            self._distinct.add(key[:SCORE_BYTES])
+            self._distinct.add(key[:TIE_BYTES])
 
     def remove(self, key: bytes) -> None:
         """Remove a key that is in the list. O(log n)."""
         self.keys.remove(key)
         if self._distinct is not None:
-            self._distinct.remove(key[:SCORE_BYTES])
+            self._distinct.remove(key[:TIE_BYTES])
 
     def count_better(self, key: bytes) -> int:
-        """Return how many keys have a strictly better score. O(log n)."""
-        # A score's 8 bytes sort before every key that starts with them.
-        return int(self.keys.bisect_left(key[:SCORE_BYTES]))
+        """Return how many keys have a strictly better score and subscore. O(log n)."""
+        # These bytes sort before every key that starts with them.
+        return int(self.keys.bisect_left(key[:TIE_BYTES]))
 
     def dense_rank(self, key: bytes) -> int:
         """Return the dense rank of a key. O(log n), after O(n) for the first call."""
         if self._distinct is None:
             # Built on first use, so that only boards with dense ranks pay for it.
             self._distinct = _DistinctScores(self.keys)
-        return self._distinct.rank(key[:SCORE_BYTES])
+        return self._distinct.rank(key[:TIE_BYTES])
 
     def check(self) -> None:
         """Assert every invariant. O(n log n)."""
@@ -83,10 +84,10 @@ class SortedKeys:
 class RankedKeys:
     """The keys of a `SortedKeys` that `ranking` shows. Valid for one read, until the keys change."""
 
-    __slots__ = ("_keys", "_order", "_sorted", "_ties", "total")
+    __slots__ = ("_keys", "_order", "_sorted", "_sorting", "total")
 
     def __init__(self, ranking: Ranking, sorted_keys: SortedKeys) -> None:
-        self._order, self._ties = ranking.order, ranking.ties
+        self._order, self._sorting = ranking.order, ranking.sorting
         self._sorted = sorted_keys
         self._keys = sorted_keys.keys
         self.total = ranking.limit(len(self._keys))
@@ -108,8 +109,8 @@ class RankedKeys:
                 return None
             if style is not RankStyle.COMPETITION:
                 rank = self._rank_at(offset, key, style)
-        score, at = decode_head(self._order, self._ties, key)
-        return Found(RankEntry(user_of(key), score, at, rank), better, self.total)
+        score, subscore, at = decode_head(self._sorting, key)
+        return Found(RankEntry(user_of(key), score, at, rank, subscore), better, self.total)
 
     def around(self, key: bytes | None, above: int, below: int, style: RankStyle) -> Page | None:
         """Return the entry of a key and its neighbours; None if it is not ranked. O(log n + above + below)."""
@@ -180,12 +181,12 @@ class RankedKeys:
         keys = list(self._keys.islice(start, stop))
         if not keys:
             return []
-        scores, times = decode_heads(self._order, self._ties, keys)
         users = [key[HEAD_BYTES : key.index(0, HEAD_BYTES)].decode() for key in keys]
-        return number_entries(users, scores, times, start, self._rank_at(start, keys[0], style), style)
+        heads = decode_heads(self._sorting, keys)
+        return number_entries(users, heads, start, self._rank_at(start, keys[0], style), style)
 
     def _score_at(self, offset: int) -> float:
-        return decode_head(self._order, self._ties, self._keys[offset])[0]
+        return decode_head(self._sorting, self._keys[offset])[0]
 
     def _count_below(self, score: float) -> int:
         prefix = encode_score(self._order, score)
@@ -196,10 +197,10 @@ class RankedKeys:
 
 
 class _DistinctScores:
-    """The number of users per distinct score, for dense ranks."""
+    """The number of users per distinct score and subscore, for dense ranks."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
-        self.counts = {prefix: sum(1 for _ in same) for prefix, same in groupby(keys, lambda key: key[:SCORE_BYTES])}
+        self.counts = {prefix: sum(1 for _ in same) for prefix, same in groupby(keys, lambda key: key[:TIE_BYTES])}
         self.prefixes = SortedList(self.counts)
 
     def add(self, prefix: bytes) -> None:

@@ -42,7 +42,7 @@ class SortedRanking:
     """
 
     def __init__(self, ranking: Ranking, floor: int = 0) -> None:
-        self._order, self._ties = ranking.order, ranking.ties
+        self._sorting = ranking.sorting
         self._floor = floor
         self._keys: dict[bytes, bytes] = {}
         self._removed: dict[str, int] = {}
@@ -132,8 +132,8 @@ class SortedRanking:
         key = self._keys.get(user_id.encode())
         if key is None:
             return Held(self._removed[user_id], None, None) if user_id in self._removed else None
-        score, at = decode_head(self._order, self._ties, key)
-        return Held(version_of(key), score, at, self._segments.get(user_id, ()))
+        score, subscore, at = decode_head(self._sorting, key)
+        return Held(version_of(key), score, at, self._segments.get(user_id, ()), subscore)
 
     def users(self, ranking: Ranking, offset: int, limit: int) -> list[str]:
         return self._see(ranking, lambda keys: keys.users(offset, limit))
@@ -181,7 +181,7 @@ class SortedRanking:
         return self._world if ranking.segment == GLOBAL else self._by_segment.get(ranking.segment, self._nobody)
 
     def _viewer_key(self, viewer: ShadowViewer) -> bytes:
-        return make_key(self._order, self._ties, viewer.score, viewer.achieved_at, viewer.user_id, 0)
+        return make_key(self._sorting, viewer.score, viewer.subscore, viewer.achieved_at, viewer.user_id, 0)
 
     def _key_in(self, ranking: Ranking, user_id: str) -> bytes | None:
         """Return the user's key if it is in the segment."""
@@ -196,7 +196,9 @@ class SortedRanking:
         standing = row.ranked
         if standing is None:
             return None
-        return make_key(self._order, self._ties, standing.score, standing.achieved_at, row.user_id, row.version)
+        return make_key(
+            self._sorting, standing.score, standing.subscore, standing.achieved_at, row.user_id, row.version
+        )
 
     def _version_of(self, user_id: str) -> int:
         """Return the version last applied for a user, -1 for none."""
@@ -222,7 +224,7 @@ class SortedRanking:
             self._world.remove(old)
         if key is not None:
             self._world.add(key)
-        # The user is the same, so only the score and the time can differ, besides the version.
+        # The user is the same, so only the score, the subscore and the time can differ, besides the version.
         if (old and old[:HEAD_BYTES]) != (key and key[:HEAD_BYTES]):
             self.revision = next(_revisions)
 

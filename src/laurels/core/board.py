@@ -6,11 +6,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from laurels.core.order import Order, Ties
+from laurels.core.order import Order, Sorting, Ties
 from laurels.core.people import GLOBAL
 from laurels.core.reviews import ReviewRule
 from laurels.core.rewards import Reward
-from laurels.core.scores import Rule
+from laurels.core.scores import Operation, Rule, Standing, fold, operate
 from laurels.core.windows import ALL_TIME, Period, PeriodState, Window
 
 DEFAULT_POD = "default"
@@ -55,6 +55,7 @@ class ShadowViewer(Struct, frozen=True):
     user_id: str
     score: float
     achieved_at: int
+    subscore: int = 0
 
 
 class Reshard(Struct, frozen=True):
@@ -86,6 +87,11 @@ class Ranking(Struct, frozen=True):
     capacity: int | None
     shadow_viewer: ShadowViewer | None = None
     parts: int = 1
+    subscore: Order | None = None
+
+    @property
+    def sorting(self) -> Sorting:
+        return Sorting(self.order, self.ties, self.subscore)
 
     def limit(self, users: int) -> int:
         """Return how many users are ranked if the sorted list has `users` users."""
@@ -141,6 +147,12 @@ class Board(Struct, frozen=True, kw_only=True):
     filling: tuple[str, ...] = ()
     # Which scores wait for a moderator before they count.
     review: tuple[ReviewRule, ...] = ()
+    # The order of subscores, which break ties before the time does; None: there are none.
+    subscore: Order | None = None
+    # A user whose last score is older leaves the ranking.
+    score_ttl_s: int | None = None
+    # What single events may do instead of the rule.
+    operations: tuple[Operation, ...] = ()
     # The periods that are not final (open or closed), oldest first.
     periods: tuple[Period, ...] = ()
 
@@ -156,6 +168,30 @@ class Board(Struct, frozen=True, kw_only=True):
         if self.start_at is not None and now < self.start_at:
             return Status.SCHEDULED
         return Status.ACTIVE
+
+    @property
+    def keeps_last(self) -> bool:
+        """Return True if rows store the time of the last event."""
+        return self.score_ttl_s is not None or bool(self.operations)
+
+    @property
+    def adds(self) -> bool:
+        """Return True if scores can be sums."""
+        return self.rule is Rule.INCREMENT or Operation.INCREMENT in self.operations
+
+    def fold(
+        self, standing: Standing | None, score: float, at: int, subscore: int = 0, operation: str | None = None
+    ) -> Standing:
+        """Return the standing after one more distinct event. `operation` None: the rule of the board."""
+        if self.operations:
+            chosen = Operation(operation or self.rule.value)
+            after = operate(chosen, self.order, standing, score, at, subscore, self.subscore)
+        else:
+            after = fold(self.rule, self.order, standing, score, at, subscore, self.subscore)
+        if not self.keeps_last:
+            return after
+        last_at = at if standing is None or standing.last_at is None else max(at, standing.last_at)
+        return after if after.last_at == last_at else replace(after, last_at=last_at)
 
     @property
     def open_periods(self) -> tuple[Period, ...]:
@@ -225,7 +261,9 @@ class Board(Struct, frozen=True, kw_only=True):
         return len(self.segments) > 1
 
     def ranking(self, period_id: int, segment: str = GLOBAL) -> Ranking:
-        return Ranking(period_id, segment, self.order, self.ties, self._capacity_in(period_id), None, self.shards)
+        return Ranking(
+            period_id, segment, self.order, self.ties, self._capacity_in(period_id), None, self.shards, self.subscore
+        )
 
     def uncapped(self) -> "Board":
         """Return the board without capacities, so that reads find all users."""
@@ -264,6 +302,10 @@ class Board(Struct, frozen=True, kw_only=True):
     @property
     def ranks_on_write(self) -> bool:
         return self.shards == 1 if self.rank_on_write is None else self.rank_on_write
+
+    @property
+    def sorting(self) -> Sorting:
+        return Sorting(self.order, self.ties, self.subscore)
 
     @property
     def rank_style(self) -> RankStyle:

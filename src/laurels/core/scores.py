@@ -29,6 +29,15 @@ class Rule(StrEnum):
     LATEST = "latest"
 
 
+class Operation(StrEnum):
+    """What a single event does to a score, instead of the board's rule. `set` is another word for `latest`."""
+
+    INCREMENT = "increment"
+    BEST = "best"
+    LATEST = "latest"
+    SET = "set"
+
+
 class RankState(StrEnum):
     """Why a user has a rank, or has none."""
 
@@ -59,30 +68,62 @@ class Standing(Struct, frozen=True, gc=False):
     total: str | None = None
     # increment only: True if an event other than 0 was counted. Only nonzero events change `achieved_at`.
     has_nonzero: bool = False
+    # Breaks ties before the time does; 0 on boards without subscores.
+    subscore: int = 0
+    # The time of the user's last event, on boards that need it.
+    last_at: int | None = None
 
 
-def fold(rule: Rule, order: Order, standing: Standing | None, score: float, at: int) -> Standing:
-    """Return the standing after one more distinct event."""
+def fold(
+    rule: Rule,
+    order: Order,
+    standing: Standing | None,
+    score: float,
+    at: int,
+    subscore: int = 0,
+    sub_order: Order | None = None,
+) -> Standing:
+    """Return the standing after one more distinct event. `sub_order`: which subscores are better."""
     match rule:
         case Rule.INCREMENT:
-            return _increment(standing, score, at)
+            return _increment(standing, score, at, subscore)
         case Rule.BEST:
-            return _best(order, standing, score, at)
+            return _best(order, standing, score, at, subscore, sub_order)
         case Rule.LATEST:
-            return _latest(order, standing, score, at)
+            return _latest(order, standing, score, at, subscore, sub_order)
 
 
-def _increment(standing: Standing | None, score: float, at: int) -> Standing:
+def operate(
+    operation: Operation,
+    order: Order,
+    standing: Standing | None,
+    score: float,
+    at: int,
+    subscore: int,
+    sub_order: Order | None,
+) -> Standing:
+    """Return the standing after an event with an operation. Events with operations are folded in the order of time."""
+    if standing is None or operation in {Operation.LATEST, Operation.SET}:
+        return Standing(score, at, None, score != 0, subscore)
+    if operation is Operation.BEST:
+        better = _is_better(order, sub_order, score, subscore, standing)
+        return Standing(score, at, None, score != 0, subscore) if better else standing
+    total, text = _add(standing, score)
+    moved = score != 0 or subscore != 0
+    return Standing(total, at if moved else standing.achieved_at, text, True, standing.subscore + subscore)
+
+
+def _increment(standing: Standing | None, score: float, at: int, subscore: int) -> Standing:
     moves = score != 0
     if standing is None:
-        return Standing(score, at, None, moves)
+        return Standing(score, at, None, moves, subscore)
     total, text = _add(standing, score)
     if moves:
         achieved_at = max(standing.achieved_at, at) if standing.has_nonzero else at
     else:
         # A user with only zeros has that score since the first of them.
         achieved_at = standing.achieved_at if standing.has_nonzero else min(standing.achieved_at, at)
-    return Standing(total, achieved_at, text, standing.has_nonzero or moves)
+    return Standing(total, achieved_at, text, standing.has_nonzero or moves, standing.subscore + subscore)
 
 
 def _add(standing: Standing, score: float) -> tuple[float, str | None]:
@@ -113,17 +154,27 @@ def _decimal(score: float) -> Decimal:
     return Decimal(exact_text(score))
 
 
-def _best(order: Order, standing: Standing | None, score: float, at: int) -> Standing:
-    if standing is None or order.is_better(score, standing.score):
-        return Standing(score, at)
-    if score == standing.score and at < standing.achieved_at:
-        return Standing(score, at)
+def _is_better(order: Order, sub_order: Order | None, score: float, subscore: int, than: Standing) -> bool:
+    if score != than.score:
+        return order.is_better(score, than.score)
+    return sub_order is not None and sub_order.is_better(subscore, than.subscore)
+
+
+def _best(
+    order: Order, standing: Standing | None, score: float, at: int, subscore: int, sub_order: Order | None
+) -> Standing:
+    if standing is None or _is_better(order, sub_order, score, subscore, standing):
+        return Standing(score, at, None, False, subscore)
+    if score == standing.score and subscore == standing.subscore and at < standing.achieved_at:
+        return Standing(score, at, None, False, subscore)
     return standing
 
 
-def _latest(order: Order, standing: Standing | None, score: float, at: int) -> Standing:
+def _latest(
+    order: Order, standing: Standing | None, score: float, at: int, subscore: int, sub_order: Order | None
+) -> Standing:
     if standing is None or at > standing.achieved_at:
-        return Standing(score, at)
-    if at == standing.achieved_at and order.is_better(score, standing.score):
-        return Standing(score, at)
+        return Standing(score, at, None, False, subscore)
+    if at == standing.achieved_at and _is_better(order, sub_order, score, subscore, standing):
+        return Standing(score, at, None, False, subscore)
     return standing

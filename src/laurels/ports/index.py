@@ -21,6 +21,7 @@ class RankEntry(Struct, frozen=True, gc=False):
     score: float
     achieved_at: int
     rank: int
+    subscore: int = 0
 
 
 class Page(Struct, frozen=True):
@@ -111,6 +112,7 @@ class Held(Struct, frozen=True):
     achieved_at: int | None
     # The segments, besides the global one, in which the user is ranked.
     segments: tuple[str, ...] = ()
+    subscore: int = 0
 
 
 class IndexHealth(StrEnum):

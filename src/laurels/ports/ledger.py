@@ -9,7 +9,7 @@ from msgspec import Struct
 from laurels.core.board import Board, Ranking
 from laurels.core.people import Hidden
 from laurels.core.quotas import Quotas
-from laurels.core.scores import Standing
+from laurels.core.scores import Operation, Standing
 from laurels.core.windows import Period, Span
 from laurels.ports.index import Ranks
 from laurels.ports.position import AsOf, Position
@@ -40,6 +40,9 @@ class Event(Struct, frozen=True):
     acknowledged: bool = False
     # The user's region, if the sender stated it.
     region: str | None = None
+    subscore: int = 0
+    # What the event does instead of the board's rule.
+    operation: Operation | None = None
     # Why the event must not be stored. It is still compared, because it may be a duplicate of a stored event.
     refused: Exception | None = None
 
@@ -134,6 +137,9 @@ class StoredEvent(Struct, frozen=True):
     voided: bool
     metadata: str | None
     stamped: bool
+    subscore: int = 0
+    # What the event did instead of the board's rule.
+    operation: str | None = None
 
 
 class Refolded(Struct, frozen=True):

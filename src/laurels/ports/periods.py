@@ -24,6 +24,7 @@ class Final(Struct, frozen=True):
     competition: int
     dense: int
     segment: str = GLOBAL
+    subscore: int = 0
 
     def rank(self, style: RankStyle) -> int:
         match style:

@@ -23,7 +23,7 @@ from laurels.adapters.sql.mapping import (
 )
 from laurels.core.board import Board, Ranking
 from laurels.core.people import SegmentKind
-from laurels.core.scores import Standing, fold
+from laurels.core.scores import Standing
 from laurels.core.windows import Period
 from laurels.ports import Final, Grant, Message, ModerationAction, Result, Row, StoredAction
 
@@ -62,7 +62,7 @@ class PostgresPeriodStore:
     # The freeze
 
     async def ordered_rows(self, ranking: Ranking) -> AsyncIterator[list[Row]]:
-        values = (ranking.period_id, *signs(ranking), ranking.capacity)
+        values = (ranking.period_id, *signs(ranking), ranking.capacity, scores.sub_sign(ranking))
         async for found in self._pool.stream(SQL["ordered_rows"], *values, chunk=CHUNK_ROWS):
             yield read_rows(found)
 
@@ -89,6 +89,7 @@ class PostgresPeriodStore:
                 [final.achieved_at for final in finals],
                 [final.competition for final in finals],
                 [final.dense for final in finals],
+                [final.subscore for final in finals],
             )
             if grants:
                 await connection.execute(
@@ -326,8 +327,8 @@ async def _refold_some(connection: Connection, board: Board, period: Period, aft
     standings: dict[str, Standing] = {}
     page = scores.EventPage(connection, SQL["events_of_period"], *asked)
     async for some in page.chunks():
-        for user_id, score, at in some:
-            standings[user_id] = fold(board.rule, board.order, standings.get(user_id), score, at)
+        for user_id, score, at, subscore, operation in some:
+            standings[user_id] = board.fold(standings.get(user_id), score, at, subscore, operation)
         await asyncio.sleep(0)
     await connection.execute(
         SQL["insert_refolded_rows"],
@@ -339,6 +340,8 @@ async def _refold_some(connection: Connection, board: Board, period: Period, aft
         [scores.exact_total(board, standing) for standing in standings.values()],
         [standing.has_nonzero for standing in standings.values()],
         period.replaces,
+        [standing.subscore for standing in standings.values()],
+        [standing.last_at for standing in standings.values()],
     )
     return str(page.covered(users)[-1])
 
@@ -371,7 +374,8 @@ async def _prune_events(
     bases: dict[tuple[int, str], Standing] = {(period_id, user_id): base for period_id, user_id, base in before}
     for period, event in counted:
         board, place = by_id[event["board_id"]], (period.id, event["user_id"])
-        bases[place] = fold(board.rule, board.order, bases.get(place), event["score"], event["at"])
+        told = (event["score"], event["at"], event["subscore"], event["operation"])
+        bases[place] = board.fold(bases.get(place), *told)
     kept = [(place, bases[place]) for place in places]
     await connection.execute(
         SQL["put_base"],
@@ -381,6 +385,8 @@ async def _prune_events(
         [base.achieved_at for _, base in kept],
         [base.total for _, base in kept],
         [base.has_nonzero for _, base in kept],
+        [base.subscore for _, base in kept],
+        [base.last_at for _, base in kept],
     )
     if events:
         seqs = [event["seq"] for event in events]

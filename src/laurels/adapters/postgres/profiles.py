@@ -134,11 +134,16 @@ class PostgresProfileStore:
 
     async def restore(self, board: Board, undone: StoredAction, act: StoredAction, seqs: Sequence[int]) -> ActionStep:
         return await self._turn(
-            board, act, seqs, lambda c: c.fetch(SQL["restore_events"], undone.id, board.id, list(seqs))
+            board, act, seqs, lambda c: c.fetch(SQL["restore_events"], undone.id, board.id, list(seqs)), undone.id
         )
 
     async def _turn(
-        self, board: Board, act: StoredAction, seqs: Sequence[int], turn: Callable[[Connection], Awaitable[list[Any]]]
+        self,
+        board: Board,
+        act: StoredAction,
+        seqs: Sequence[int],
+        turn: Callable[[Connection], Awaitable[list[Any]]],
+        undone: int | None = None,
     ) -> ActionStep:
         async def change(connection: Connection) -> ActionStep:
             await connection.execute(SQL["share_board"], board.id)
@@ -147,8 +152,9 @@ class PostgresProfileStore:
                 return ActionStep(0, [])
             found = await connection.fetch(SQL["users_of_events"], board.id, list(seqs))
             users = sorted((user_id for (user_id,) in found), key=str.encode)
-            # Events that never counted have no rows to lock.
-            await scores.need_rows_of_events(connection, board, seqs)
+            if undone is not None:
+                # Events that never counted have no rows to lock.
+                await scores.need_rows_of_events(connection, board, undone, seqs)
             # Lock the rows first: a batch with more events of these users waits, and adds to the result of this fold.
             rows = read_rows(await connection.fetch(SQL["rows_of_users_locked"], board.id, users))
             await scores.need_no_refreeze(connection, [board.id])

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from laurels.adapters.numbering import number_entries, range_bounds
 from laurels.adapters.postgres.pool import Connection, PostgresPool, T, Work
-from laurels.adapters.postgres.scores import need_live, signs
+from laurels.adapters.postgres.scores import need_live, signs, sub_sign
 from laurels.adapters.postgres.sql import SQL
 from laurels.core.board import Ranking, RankStyle
 from laurels.core.distribution import DECILES, bucket_edges, percentile_offsets
+from laurels.core.order import Heads
 from laurels.ports import Distribution, Found, Page, RangePage, RankEntry, ScoreRange
 
 
@@ -43,10 +44,15 @@ class PostgresRanks:
 
     async def find_many(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[RankEntry | None]:
         rows = await self._read(
-            ranking, lambda c: c.fetch(SQL["ranks_find_many"], *_of(ranking), *signs(ranking), list(user_ids))
+            ranking,
+            lambda c: c.fetch(
+                SQL["ranks_find_many"], *_of(ranking), *signs(ranking), list(user_ids), sub_sign(ranking)
+            ),
         )
         found = {
-            row["user_id"]: RankEntry(row["user_id"], row["score"], row["achieved_at"], row[style.value])
+            row["user_id"]: RankEntry(
+                row["user_id"], row["score"], row["achieved_at"], row[style.value], row["subscore"]
+            )
             for row in rows
             if ranking.capacity is None or row["ordinal"] <= ranking.capacity
         }
@@ -88,26 +94,31 @@ async def _page(connection: Connection, ranking: Ranking, offset: int, limit: in
     limit = min(limit, total - offset)
     if limit <= 0:
         return Page([], total)
-    rows = await connection.fetch(SQL["ranks_page"], *_of(ranking), *signs(ranking), offset, limit)
-    users, scores, times = zip(*rows, strict=True)
-    first = await _rank(connection, ranking, scores[0], offset, style)
-    return Page(number_entries(users, scores, times, offset, first, style), total)
+    rows = await connection.fetch(SQL["ranks_page"], *_of(ranking), *signs(ranking), offset, limit, sub_sign(ranking))
+    users, scores, times, subscores = zip(*rows, strict=True)
+    first = await _rank(connection, ranking, scores[0], subscores[0], offset, style)
+    heads = Heads(scores, None if ranking.subscore is None else subscores, times)
+    return Page(number_entries(users, heads, offset, first, style), total)
 
 
 async def _find(connection: Connection, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
-    row = await connection.fetchrow(SQL["ranks_find"], *_of(ranking), *signs(ranking), user_id)
+    row = await connection.fetchrow(SQL["ranks_find"], *_of(ranking), *signs(ranking), user_id, sub_sign(ranking))
     if row is None or (ranking.capacity is not None and row["ahead"] >= ranking.capacity):
         return None
-    rank = await _rank(connection, ranking, row["score"], row["ahead"], style)
-    return Found(RankEntry(user_id, row["score"], row["achieved_at"], rank), row["better"], ranking.limit(row["total"]))
+    rank = await _rank(connection, ranking, row["score"], row["subscore"], row["ahead"], style)
+    entry = RankEntry(user_id, row["score"], row["achieved_at"], rank, row["subscore"])
+    return Found(entry, row["better"], ranking.limit(row["total"]))
 
 
-async def _rank(connection: Connection, ranking: Ranking, score: float, offset: int, style: RankStyle) -> int:
+async def _rank(
+    connection: Connection, ranking: Ranking, score: float, subscore: int, offset: int, style: RankStyle
+) -> int:
     if style is RankStyle.ORDINAL:
         return offset + 1
     query = SQL["ranks_better" if style is RankStyle.COMPETITION else "ranks_distinct_better"]
     sign, _ = signs(ranking)
-    return int(await connection.fetchval(query, *_of(ranking), sign, score * sign)) + 1
+    subs = sub_sign(ranking)
+    return int(await connection.fetchval(query, *_of(ranking), sign, score * sign, subs, subscore * subs)) + 1
 
 
 async def _distribution(

@@ -63,7 +63,10 @@ async def hold_for_review(connection: Connection, event: Event, act: ModerationA
         is_new = act_id is not None
         if act_id is None:
             act_id = (await action_by_key(connection, board.pod_id, board.id, act)).id
-        values = (event.user_id, event.score, event.at, event.stamped, event.received_at, event.metadata)
+        values = (
+            event.user_id, event.score, event.at, event.stamped, event.received_at, event.metadata, event.subscore,
+            event.operation,
+        )  # fmt: skip
         inserted = await connection.fetchval(SQL["insert_void_event"], board.id, event.event_id, *values, act_id)
         if inserted is not None:
             await connection.execute(SQL["end_action"], act.at, act_id)
@@ -100,7 +103,8 @@ class _Targets:
                 sign = 1.0 if board.order is Order.ASC else -1.0
                 told = (number, board.id, board.revision, board.pod_id, board.rule.value, sign, board.is_segmented, ids)
                 limits = (None,) * 3 if limited is None else (limited[1], limited[0].start, limited[0].end)
-                self.types.append((*told, *limits))
+                sub_sign = 0 if board.subscore is None else 1 if board.subscore is Order.ASC else -1
+                self.types.append((*told, *limits, sub_sign, board.keeps_last))
             # An acknowledged event is stored even if its user has no attempts left, so it has a target of its own.
             self._last = (None if event.acknowledged else board, found, ids, number)
         self.periods.append(ids)
@@ -125,6 +129,7 @@ def _columns(events: Sequence[Event], targets: _Targets) -> tuple[Any, ...]:
             event.refused is None and (event.acknowledged or bool(periods))
             for event, periods in zip(events, targets.periods, strict=True)
         ],
+        [event.subscore for event in events] if any(event.subscore for event in events) else None,
     )
 
 
@@ -159,7 +164,12 @@ def _change(result: Any) -> RowChange:
     if before_version == 0:
         return RowChange(row, None)
     standing = read_standing(
-        result["before_score"], result["before_at"], result["before_total"], result["before_nonzero"]
+        result["before_score"],
+        result["before_at"],
+        result["before_total"],
+        result["before_nonzero"],
+        result["before_subscore"],
+        result["before_last"],
     )
     return RowChange(row, Row(row.period_id, row.user_id, standing, before_version))
 
@@ -169,7 +179,14 @@ def _row_after(result: Any) -> Row:
     return Row(
         result["period_id"],
         result["user_id"],
-        read_standing(result["after_score"], result["after_at"], result["after_total"], result["after_nonzero"]),
+        read_standing(
+            result["after_score"],
+            result["after_at"],
+            result["after_total"],
+            result["after_nonzero"],
+            result["after_subscore"],
+            result["after_last"],
+        ),
         result["after_version"],
         () if segments is None else tuple(segments.split()),
         HIDDEN[result["after_hidden"]],

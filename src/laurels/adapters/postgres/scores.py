@@ -24,7 +24,7 @@ from laurels.adapters.sql.mapping import (
 )
 from laurels.core.board import Board, Ranking
 from laurels.core.order import Order, Ties
-from laurels.core.scores import EXACT_LIMIT, Rule, Standing, exact_text, format_total
+from laurels.core.scores import EXACT_LIMIT, Standing, exact_text, format_total
 from laurels.errors import Stale
 from laurels.ports import (
     ModerationAction,
@@ -44,9 +44,14 @@ def signs(ranking: Ranking) -> tuple[float, int]:
     return 1.0 if ranking.order is Order.ASC else -1.0, -1 if ranking.ties is Ties.LATEST else 1
 
 
+def sub_sign(ranking: Ranking) -> int:
+    """Return the factor for subscores with which the smaller product ranks first."""
+    return -1 if ranking.subscore is Order.DESC else 1
+
+
 def exact_total(board: Board, standing: Standing) -> str | None:
-    """Return the value of the column `total`: the exact sum if the rule is INCREMENT, else None."""
-    return (standing.total or exact_text(standing.score)) if board.rule is Rule.INCREMENT else None
+    """Return the value of the column `total`: the exact sum if the board adds scores up, else None."""
+    return (standing.total or exact_text(standing.score)) if board.adds else None
 
 
 async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[str], rows: Sequence[Row]) -> list[Row]:
@@ -79,15 +84,17 @@ async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[s
             [standing and standing.achieved_at for _, _, standing in changed],
             [None if standing is None else exact_total(board, standing) for _, _, standing in changed],
             [standing is not None and standing.has_nonzero for _, _, standing in changed],
+            [0 if standing is None else standing.subscore for _, _, standing in changed],
+            [standing and standing.last_at for _, _, standing in changed],
         )
         users = sorted({user_id for _, user_id, _ in changed})
         await connection.execute(SQL["touch"], [board.id] * len(users), users)
     return read_rows(await connection.fetch(SQL["rows_of_users_now"], *asked))
 
 
-async def need_rows_of_events(connection: Connection, board: Board, seqs: Sequence[int]) -> None:
-    """Create the rows that some events count in, or will, so that the caller can lock them."""
-    found = await connection.fetch(SQL["missing_rows_of_events"], board.id, list(seqs))
+async def need_rows_of_events(connection: Connection, board: Board, voided_by: int, seqs: Sequence[int]) -> None:
+    """Create the rows in which some void events will count, so that the caller can lock them."""
+    found = await connection.fetch(SQL["missing_rows_of_events"], board.id, list(seqs), voided_by)
     await _need_rows(connection, board, sorted((period_id, user_id) for period_id, user_id in found))
 
 
@@ -205,8 +212,8 @@ async def need_live(connection: Connection, period_id: int) -> None:
 
 def read_bases(found: Iterable[Any]) -> list[tuple[int, str, Standing]]:
     return [
-        (period_id, user_id, Standing(score, achieved_at, total, has_nonzero))
-        for period_id, user_id, score, achieved_at, total, has_nonzero in found
+        (period_id, user_id, Standing(score, achieved_at, total, has_nonzero, subscore, last_at))
+        for period_id, user_id, score, achieved_at, total, has_nonzero, subscore, last_at in found
     ]
 
 
@@ -215,12 +222,24 @@ def read_rows(found: Iterable[Any]) -> list[Row]:
         Row(
             period_id,
             user_id,
-            read_standing(score, achieved_at, total, has_nonzero),
+            read_standing(score, achieved_at, total, has_nonzero, subscore, last_at),
             version,
             () if segments is None else tuple(segments.split()),
             HIDDEN[hidden],
         )
-        for period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments in found
+        for (
+            period_id,
+            user_id,
+            score,
+            achieved_at,
+            total,
+            has_nonzero,
+            version,
+            hidden,
+            segments,
+            subscore,
+            last_at,
+        ) in found
     ]
 
 
@@ -228,11 +247,13 @@ def read_events(found: Iterable[Any]) -> list[StoredEvent]:
     return [StoredEvent(*columns) for columns in found]
 
 
-def read_standing(score: float | None, achieved_at: int, total: str | None, has_nonzero: bool) -> Standing | None:
+def read_standing(
+    score: float | None, achieved_at: int, total: str | None, has_nonzero: bool, subscore: int, last_at: int | None
+) -> Standing | None:
     if score is None:
         return None
     if total is None:
-        return Standing(score, achieved_at, None, has_nonzero)
+        return Standing(score, achieved_at, None, has_nonzero, subscore, last_at)
     if score.is_integer() and abs(score) < EXACT_LIMIT and total == str(int(score)):
-        return Standing(score, achieved_at, None, has_nonzero)
-    return Standing(score, achieved_at, format_total(score, Decimal(total)), has_nonzero)
+        return Standing(score, achieved_at, None, has_nonzero, subscore, last_at)
+    return Standing(score, achieved_at, format_total(score, Decimal(total)), has_nonzero, subscore, last_at)

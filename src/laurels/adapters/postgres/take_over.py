@@ -9,7 +9,7 @@ import asyncpg
 from laurels.adapters.postgres.pool import SCAN_TIMEOUT_S, Connection
 from laurels.adapters.postgres.sql import SQL
 from laurels.adapters.sql.mapping import PUBLISHED, RowBatch, format_cursors, read_cursors
-from laurels.core.scores import Rule, exact_text
+from laurels.core.scores import Operation, Rule, exact_text
 from laurels.errors import Invalid
 from laurels.ports import Cursors
 
@@ -71,7 +71,11 @@ class _Translation:
                 self.facts |= dict(rows)
                 return [], []
             case "boards":
-                self._increments |= {row[at["id"]] for row in rows if row[at["rule"]] == Rule.INCREMENT}
+                self._increments |= {
+                    row[at["id"]]
+                    for row in rows
+                    if row[at["rule"]] == Rule.INCREMENT or Operation.INCREMENT in row[at["operations"]]
+                }
             case "periods":
                 self._summed |= {row[at["id"]] for row in rows if row[at["board_id"]] in self._increments}
             case "scores":

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from laurels.adapters.redis.connection import Answer
-from laurels.adapters.redis.packing import pack_rows
+from laurels.adapters.redis.packing import head_bytes, pack_rows
 from laurels.adapters.redis.part_scripts import PartScripts, need_ok
 from laurels.core.board import Ranking
 from laurels.core.parts import part_of
@@ -60,7 +60,15 @@ class Build:
     async def _begin(self, part: int, generation: str) -> None:
         position = self._position
         status, *_ = await self._scripts.run(
-            self._ranking, part, "begin_build", self._id, LEASE_MS, generation, position.history, position.floor
+            self._ranking,
+            part,
+            "begin_build",
+            self._id,
+            LEASE_MS,
+            generation,
+            position.history,
+            position.floor,
+            head_bytes(self._ranking),
         )
         if status == b"busy":
             raise Unavailable("build_running", "Another server is building this ranking, or has just built it.")

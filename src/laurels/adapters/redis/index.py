@@ -21,9 +21,9 @@ from laurels.adapters.redis.packing import (
     pack,
     pack_rows,
     read_entries,
+    read_entry,
     read_held,
     read_score,
-    read_time,
 )
 from laurels.adapters.redis.part_scripts import PartScripts, all_of, need_master, need_ok
 from laurels.adapters.redis.split_ranks import SplitRanks
@@ -233,9 +233,7 @@ class RedisIndex:
             return await self._split.find_many(ranking, user_ids, style)
         (found,) = await self._look(ranking, "find_many", pack(list(user_ids)), _STYLES[style])
         return [
-            None
-            if each is None
-            else RankEntry(user_id, read_score(ranking, each[1]), read_time(ranking, each[2]), each[0])
+            None if each is None else read_entry(ranking, user_id, *each)
             for user_id, each in zip(user_ids, found, strict=True)
         ]
 

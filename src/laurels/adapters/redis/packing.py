@@ -6,38 +6,52 @@ from collections.abc import Sequence
 import msgspec
 
 from laurels.core.board import Ranking, ShadowViewer
-from laurels.core.order import Order, Ties
-from laurels.ports import Held, Row, ScoreRange
+from laurels.core.order import Heads, Order, Ties, read_subscore_bits, subscore_bits
+from laurels.ports import Held, RankEntry, Row, ScoreRange
 
 _TIME = struct.Struct(">Q")
+_PAIR = struct.Struct(">QQ")
 NO_TIME = bytes(8)
 _ALL = (1 << 64) - 1
 _SIGN = 1 << 63
 pack = msgspec.msgpack.Encoder().encode
 
 
-def pack_rows(ranking: Ranking, rows: Sequence[Row]) -> tuple[bytes, bytes]:
-    """Encode rows as two values: users, versions, scores and segments; and the times.
+def head_bytes(ranking: Ranking) -> int:
+    """Return how many bytes of a member come before the user id: the subscore, if there is one, and the time."""
+    return 8 if ranking.subscore is None else 16
 
-    Each time has 8 bytes, which sort in the order of the ranking's ties.
+
+def pack_head(ranking: Ranking, subscore: int, at: int) -> bytes:
+    """Return the first bytes of a member: they sort in the order of the ranking."""
+    time = (at + _SIGN) ^ (_ALL if ranking.ties is Ties.LATEST else 0)
+    if ranking.subscore is None:
+        return _TIME.pack(time)
+    return _PAIR.pack(subscore_bits(ranking.subscore, subscore), time)
+
+
+def pack_rows(ranking: Ranking, rows: Sequence[Row]) -> tuple[bytes, bytes]:
+    """Encode rows as two values: users, versions, scores and segments; and the heads of their members.
+
+    All heads have the same length: see `head_bytes`.
     """
     negate = ranking.order is Order.DESC
-    flip = _ALL if ranking.ties is Ties.LATEST else 0
     packed: list[tuple[str, int, float | bool] | tuple[str, int, float, str]] = []
-    times = bytearray()
+    heads = bytearray()
+    nothing = bytes(head_bytes(ranking))
     for row in rows:
         standing = row.ranked
         if standing is None:
             packed.append((row.user_id, row.version, False))
-            times += NO_TIME
+            heads += nothing
         else:
             score = 0.0 - standing.score if negate else standing.score
             if row.segments:
                 packed.append((row.user_id, row.version, score, " ".join(row.segments)))
             else:
                 packed.append((row.user_id, row.version, score))
-            times += _TIME.pack((standing.achieved_at + _SIGN) ^ flip)
-    return pack(packed), bytes(times)
+            heads += pack_head(ranking, standing.subscore, standing.achieved_at)
+    return pack(packed), bytes(heads)
 
 
 def format_capacity(ranking: Ranking) -> str | int:
@@ -45,7 +59,7 @@ def format_capacity(ranking: Ranking) -> str | int:
 
 
 def format_view(ranking: Ranking) -> tuple[str | int, str, bytes]:
-    """Return the last arguments of a read: capacity, segment, and the viewer as time, score and user."""
+    """Return the last arguments of a read: capacity, segment, and the viewer as head of a member, score and user."""
     viewer = ranking.shadow_viewer
     shown = b"" if viewer is None else format_viewer(ranking, viewer)
     return format_capacity(ranking), ranking.segment, shown
@@ -53,9 +67,7 @@ def format_view(ranking: Ranking) -> tuple[str | int, str, bytes]:
 
 def format_viewer(ranking: Ranking, viewer: ShadowViewer) -> bytes:
     score = 0.0 - viewer.score if ranking.order is Order.DESC else viewer.score
-    flip = _ALL if ranking.ties is Ties.LATEST else 0
-    time = _TIME.pack((viewer.achieved_at + _SIGN) ^ flip)
-    return time + f"{score!r} {viewer.user_id}".encode()
+    return pack_head(ranking, viewer.subscore, viewer.achieved_at) + f"{score!r} {viewer.user_id}".encode()
 
 
 def read_score(ranking: Ranking, text: bytes) -> float:
@@ -63,21 +75,37 @@ def read_score(ranking: Ranking, text: bytes) -> float:
     return 0.0 - score if ranking.order is Order.DESC else score + 0.0
 
 
-def read_time(ranking: Ranking, prefix: bytes) -> int:
-    (time,) = _TIME.unpack(prefix)
-    return int(time ^ (_ALL if ranking.ties is Ties.LATEST else 0)) - _SIGN
+def read_head(ranking: Ranking, head: bytes) -> tuple[int, int]:
+    """Return the subscore and the time of a member."""
+    flip = _ALL if ranking.ties is Ties.LATEST else 0
+    if ranking.subscore is None:
+        (time,) = _TIME.unpack_from(head)
+        return 0, int(time ^ flip) - _SIGN
+    subscore, time = _PAIR.unpack_from(head)
+    return read_subscore_bits(ranking.subscore, subscore), int(time ^ flip) - _SIGN
 
 
-def read_entries(ranking: Ranking, page: Sequence[bytes]) -> tuple[list[str], list[float], list[int]]:
-    """Return the users, scores and times of a page of members and scores."""
+def read_entry(ranking: Ranking, user_id: str, rank: int, score: bytes, head: bytes) -> RankEntry:
+    subscore, at = read_head(ranking, head)
+    return RankEntry(user_id, read_score(ranking, score), at, rank, subscore)
+
+
+def read_entries(ranking: Ranking, page: Sequence[bytes]) -> tuple[list[str], Heads]:
+    """Return the users, and the scores, subscores and times, of a page of members and scores."""
     members = page[::2]
     if ranking.order is Order.DESC:
         scores = [0.0 - float(text) for text in page[1::2]]
     else:
         scores = [float(text) + 0.0 for text in page[1::2]]
     flip = _ALL if ranking.ties is Ties.LATEST else 0
-    words = struct.unpack(f">{len(members)}Q", b"".join([member[:8] for member in members]))
-    return [member[8:].decode() for member in members], scores, [(word ^ flip) - _SIGN for word in words]
+    if ranking.subscore is None:
+        words = struct.unpack(f">{len(members)}Q", b"".join([member[:8] for member in members]))
+        times = [(word ^ flip) - _SIGN for word in words]
+        return [member[8:].decode() for member in members], Heads(scores, None, times)
+    words = struct.unpack(f">{2 * len(members)}Q", b"".join([member[:16] for member in members]))
+    subscores = [read_subscore_bits(ranking.subscore, word) for word in words[::2]]
+    times = [(word ^ flip) - _SIGN for word in words[1::2]]
+    return [member[16:].decode() for member in members], Heads(scores, subscores, times)
 
 
 def format_bounds(ranking: Ranking, edges: Sequence[float]) -> list[str]:
@@ -102,5 +130,6 @@ def format_range(ranking: Ranking, scores: ScoreRange) -> tuple[str, str]:
 def read_held(ranking: Ranking, tag: bytes, version: int, *ranked: bytes) -> Held:
     if tag != b"=":
         return Held(version, None, None)
-    score, prefix, segments = ranked
-    return Held(version, read_score(ranking, score), read_time(ranking, prefix), tuple(segments.decode().split()))
+    score, head, segments = ranked
+    subscore, at = read_head(ranking, head)
+    return Held(version, read_score(ranking, score), at, tuple(segments.decode().split()), subscore)

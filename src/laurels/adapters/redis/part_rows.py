@@ -8,7 +8,7 @@ from typing import NamedTuple
 from laurels.adapters.redis.connection import Answer
 from laurels.adapters.redis.packing import NO_TIME, pack
 
-# A score as Redis stores it (the better one is smaller), and a member: time and user id.
+# A score as Redis stores it (the better one is smaller), and a member: head (see packing.py) and user id.
 Key = tuple[float, bytes]
 START: Key = (-math.inf, NO_TIME)
 END: Key = (math.inf, NO_TIME)
@@ -61,13 +61,14 @@ class Slice(NamedTuple):
         number = offset - self.before
         return self.below[number][0] if 0 <= number < len(self.below) else None
 
-    def better_than(self, score: float) -> int | None:
+    def better_than(self, row: Key, width: int) -> int | None:
         """Return how many users have a better score than a row of the slice; None if the slice does not tell."""
-        if score == self.key[0]:
+        tie = tie_of(row, width)
+        if tie == tie_of(self.key, width):
             return self.better
         for rows, first in ((self.above, self.before - len(self.above)), (self.below, self.before)):
-            number = bisect_left(rows, (score, b""))
-            if number < len(rows) and rows[number][0] == score and (number or not first):
+            number = bisect_left(rows, tie)
+            if number < len(rows) and tie_of(rows[number], width) == tie and (number or not first):
                 return first + number
         return None
 
@@ -109,13 +110,18 @@ def likely_share(rows: int, parts: int, sigmas: int) -> int:
     return min(rows, math.ceil(mean + sigmas * math.sqrt(mean)) + 2)
 
 
-def pack_keys(asked: Iterable[tuple[Key, int, int]]) -> tuple[bytes, bytes]:
-    """Encode keys with the rows that are wanted above and from them on; the times apart, because they are not text."""
-    keys, times = [], []
+def tie_of(key: Key, width: int) -> Key:
+    """Return the key before all users who have the same score and subscore. `width`: the bytes of a head."""
+    return key[0], key[1][: width - 8]
+
+
+def pack_keys(asked: Iterable[tuple[Key, int, int]], width: int) -> tuple[bytes, bytes]:
+    """Encode keys with the rows that are wanted above and from them on; the heads apart, because they are not text."""
+    keys, heads = [], []
     for (score, member), above, count in asked:
-        keys.append((repr(score), member[8:].decode(), above, count))
-        times.append(member[:8])
-    return pack(keys), b"".join(times)
+        keys.append((repr(score), member[width:].decode(), above, count))
+        heads.append(member[:width].ljust(width, b"\0"))
+    return pack(keys), b"".join(heads)
 
 
 def read_rows(flat: Sequence[bytes]) -> list[Key]:

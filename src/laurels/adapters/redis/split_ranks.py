@@ -24,12 +24,13 @@ from laurels.adapters.redis.packing import (
     NO_TIME,
     format_bounds,
     format_range,
+    head_bytes,
     pack,
     read_entries,
+    read_entry,
     read_score,
-    read_time,
 )
-from laurels.adapters.redis.part_rows import AFTER_ALL, END, START, Key, Slice, Wanted, merge_rows, pack_keys
+from laurels.adapters.redis.part_rows import AFTER_ALL, END, START, Key, Slice, Wanted, merge_rows, pack_keys, tie_of
 from laurels.adapters.redis.part_scripts import PartScripts
 from laurels.adapters.redis.seek import Place, seek
 from laurels.core.board import Ranking, RankStyle
@@ -54,14 +55,14 @@ DISTINCT_SCORES = 20_000
 class _Gathering(NamedTuple):
     """What all parts have answered at one moment.
 
-    `distinct`: the distinct scores that are better than `worst`, sorted.
+    `distinct`: the distinct scores that are better than `worst`, sorted, each as the key before all users who have it.
     """
 
     answers: list[Answer]
     total: int
     slices: list[Slice]
-    worst: float
-    distinct: list[float]
+    worst: Key
+    distinct: list[Key]
 
 
 class _Asked:
@@ -107,7 +108,7 @@ class SplitRanks:
                 wanted = [Wanted(key)]
             if first is not None:
                 wanted.append(Wanted(first))
-            found = await self._gather(ranking, wanted, style, sigmas, [] if first is None else [first[0]], bounds)
+            found = await self._gather(ranking, wanted, style, sigmas, [] if first is None else [first], bounds)
             total = ranking.limit(found.total)
             before, after = map(sum, _columns(found))
             before, after, start, stop = range_bounds(before, after, total, skip, limit, from_end=from_end)
@@ -122,7 +123,7 @@ class SplitRanks:
                 (place,) = await self._seek(ranking, [start])
                 sigmas = 2 * sigmas
                 continue
-            rank = _rank_of_first(found, rows[0], start, style)
+            rank = _rank_of_first(ranking, found, rows[0], start, style)
             if rank is not None:
                 entries = _page(ranking, rows, start, rank, style, total).entries
                 return RangePage(entries, start, before, after - before, total)
@@ -211,7 +212,7 @@ class SplitRanks:
             rows = found.below[: max(0, int(left))]
             if not rows:
                 return
-            yield [member[8:].decode() for _, member in rows]
+            yield [member[head_bytes(ranking) :].decode() for _, member in rows]
             left -= len(rows)
             # The first key after the last row.
             key = (rows[-1][0], rows[-1][1] + b"\0")
@@ -233,16 +234,16 @@ class SplitRanks:
         new = [_key(user, found) for user, found in zip(users, after, strict=True)]
         for user, key in zip(users, new, strict=True):
             self._known.note(ranking, user, key)
-        keys = list(dict.fromkeys(key for key in (*old, *new) if key is not None))
+        keys, width = list(dict.fromkeys(key for key in (*old, *new) if key is not None)), head_bytes(ranking)
         counted: dict[Key, tuple[Slice, int]] = {}
         for some in _chunks(keys, KEYS_AT_ONCE):
             wanted = [Wanted(key, 0, 1, owner=_owner(key, ranking)) for key in some]
-            scores = [score for score, _ in some]
-            found = await self._gather(ranking, wanted, style, distinct=scores, without_user=True)
+            found = await self._gather(ranking, wanted, style, distinct=some, without_user=True)
             for key, each in zip(some, found.slices, strict=True):
-                counted[key] = each, bisect_left(found.distinct, key[0])
+                counted[key] = each, bisect_left(found.distinct, tie_of(key, width))
         undo = _Undo(
-            [(one, two) for one, two in zip(old, new, strict=True) if one != two and _is_as_counted(counted, two)]
+            [(one, two) for one, two in zip(old, new, strict=True) if one != two and _is_as_counted(counted, two)],
+            width,
         )
 
         def rank_of(key: Key | None, other: Key | None, *, was: bool) -> int | None:
@@ -254,7 +255,7 @@ class SplitRanks:
                 ahead, better = ahead + undo.ahead(key), better + undo.better(key)
                 if other is not None and other != key and _is_as_counted(counted, other):
                     # The user's own move is undone, too, but was not counted.
-                    ahead, better = ahead + (other < key), better + (other[0] < key[0])
+                    ahead, better = ahead + (other < key), better + (tie_of(other, width) < tie_of(key, width))
             if ranking.capacity is not None and ahead >= ranking.capacity:
                 return None
             return (ahead, better, distinct)[_STYLES.index(style)] + 1
@@ -272,8 +273,8 @@ class SplitRanks:
         """Return the page around each user, and how many users are better; _AGAIN if it must be read again."""
         parts = ranking.parts
         wanted = [each.wanted(each.key, parts) for each in asked if each.key is not None]
-        scores = [want.key[0] for some in wanted for want in some]
-        found = await self._gather(ranking, [want for some in wanted for want in some], style, sigmas, scores)
+        flat = [want for some in wanted for want in some]
+        found = await self._gather(ranking, flat, style, sigmas, [want.key for want in flat])
         slices = iter(found.slices)
         pages: list[tuple[Page, int] | None] = []
         for each, some in zip(asked, wanted, strict=True):
@@ -284,14 +285,15 @@ class SplitRanks:
     async def _entries(self, ranking: Ranking, keys: Sequence[Key], style: RankStyle) -> list[RankEntry] | None:
         """Return the entries of the users with these keys; None if one of the keys has changed."""
         wanted = [Wanted(key, 0, 1, owner=_owner(key, ranking)) for key in keys]
-        found = await self._gather(ranking, wanted, style, distinct=[score for score, _ in keys])
-        total = ranking.limit(found.total)
+        found = await self._gather(ranking, wanted, style, distinct=keys)
+        total, width = ranking.limit(found.total), head_bytes(ranking)
         entries = []
         for key, near in zip(keys, found.slices, strict=True):
             if near.below[:1] != [key]:
                 return None
             if near.before < total:
-                rank = (near.before, near.better, bisect_left(found.distinct, key[0]))[_STYLES.index(style)] + 1
+                distinct = bisect_left(found.distinct, tie_of(key, width))
+                rank = (near.before, near.better, distinct)[_STYLES.index(style)] + 1
                 entries.append(_entry(ranking, key, rank))
         return entries
 
@@ -317,32 +319,36 @@ class SplitRanks:
         wanted: Sequence[Wanted],
         style: RankStyle = RankStyle.ORDINAL,
         sigmas: int = SIGMAS,
-        distinct: Sequence[float] = (),
+        distinct: Sequence[Key] = (),
         bounds: Sequence[str] | None = None,
         *,
         without_user: bool = False,
     ) -> _Gathering:
         """Read all parts once.
 
-        `distinct`: the scores for which the better distinct ones are needed, if the style is dense. `without_user`: the
+        `distinct`: the keys for which the better distinct scores are needed, if the style is dense. `without_user`: the
         user of each key does not count.
         """
-        worst = max(distinct, default=-math.inf)
-        scores = repr(worst) if style is RankStyle.DENSE else ""
+        width = head_bytes(ranking)
+        worst = max((tie_of(key, width) for key in distinct), default=(-math.inf, b""))
+        scores = repr(worst[0]) if style is RankStyle.DENSE else ""
         rest = (b"" if bounds is None else pack(bounds), scores, DISTINCT_SCORES + 1, "1" if without_user else "")
         packed: dict[tuple[tuple[int, int], ...], tuple[bytes, bytes]] = {}
         args = {}
         for part in range(ranking.parts):
             rows = tuple([want.rows_of(part, ranking.parts, sigmas) for want in wanted])
             if rows not in packed:
-                packed[rows] = pack_keys((want.key, *each) for want, each in zip(wanted, rows, strict=True))
+                packed[rows] = pack_keys(((want.key, *each) for want, each in zip(wanted, rows, strict=True)), width)
             args[part] = (*packed[rows], *rest)
         answers = await self._scripts.look_at(ranking, "gather", args)
-        better: set[float] = set()
+        better: set[Key] = set()
         for answer in answers:
-            if len(answer[5]) > DISTINCT_SCORES:
+            # Names and scores. With subscores, a name begins with the bytes of the subscore.
+            names, texts = answer[5][::2], answer[5][1::2]
+            if len(names) > DISTINCT_SCORES:
                 raise Unavailable("overloaded", "This ranking has too many different scores for dense ranks.")
-            better.update(map(float, answer[5]))
+            ties = ((float(text), name[: width - 8]) for name, text in zip(names, texts, strict=True))
+            better.update(tie for tie in ties if tie < worst)
         total = sum(answer[0] for answer in answers)
         return _Gathering(answers, total, merge_rows(answers, wanted), worst, sorted(better))
 
@@ -377,8 +383,9 @@ _AGAIN: Any = object()
 class _Undo:
     """Counts how the users before a key differ if some moves had not happened. O(log(moves)) per key."""
 
-    def __init__(self, moves: Iterable[tuple[Key | None, Key | None]]) -> None:
+    def __init__(self, moves: Iterable[tuple[Key | None, Key | None]], width: int) -> None:
         moves = list(moves)
+        self._width = width
         self._old = sorted(old for old, _ in moves if old is not None)
         self._new = sorted(new for _, new in moves if new is not None)
 
@@ -386,7 +393,7 @@ class _Undo:
         return bisect_left(self._old, key) - bisect_left(self._new, key)
 
     def better(self, key: Key) -> int:
-        return self.ahead((key[0], b""))
+        return self.ahead(tie_of(key, self._width))
 
 
 def _is_as_counted(counted: dict[Key, tuple[Slice, int]], key: Key | None) -> bool:
@@ -405,14 +412,15 @@ def _page_around(
     if near.before >= total:
         return None
     if asked.above == asked.below == 0:
-        rank = (near.before, near.better, bisect_left(found.distinct, near.key[0]))[_STYLES.index(style)] + 1
+        distinct = bisect_left(found.distinct, tie_of(near.key, head_bytes(ranking)))
+        rank = (near.before, near.better, distinct)[_STYLES.index(style)] + 1
         return _page(ranking, [near.key], near.before, rank, style, total), near.better
     if not near.covers(asked.above, asked.below + 1):
         return _again()
     above = near.above[max(0, len(near.above) - asked.above) :]
     rows = [*above, *near.below[: min(asked.below + 1, total - near.before)]]
     offset = near.before - len(above)
-    rank_of_first = _rank_of_first(found, rows[0], offset, style)
+    rank_of_first = _rank_of_first(ranking, found, rows[0], offset, style)
     if rank_of_first is None:
         asked.first = rows[0]
         return _again()
@@ -424,14 +432,15 @@ def _again() -> tuple[Page, int] | None:
     return again
 
 
-def _rank_of_first(found: _Gathering, row: Key, offset: int, style: RankStyle) -> int | None:
+def _rank_of_first(ranking: Ranking, found: _Gathering, row: Key, offset: int, style: RankStyle) -> int | None:
     """Return the rank of the first row of a page; None if the gathering does not tell."""
     if style is RankStyle.ORDINAL or offset == 0:
         return offset + 1
     if style is RankStyle.DENSE:
-        return bisect_left(found.distinct, row[0]) + 1 if row[0] <= found.worst else None
+        tie = tie_of(row, head_bytes(ranking))
+        return bisect_left(found.distinct, tie) + 1 if tie <= found.worst else None
     for near in found.slices:
-        if (better := near.better_than(row[0])) is not None:
+        if (better := near.better_than(row, head_bytes(ranking))) is not None:
             return better + 1
     return None
 
@@ -460,17 +469,18 @@ def _chunks(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
 
 
 def _owner(key: Key, ranking: Ranking) -> int:
-    return part_of(key[1][8:].decode(), ranking.parts)
+    return part_of(key[1][head_bytes(ranking) :].decode(), ranking.parts)
 
 
 def _key(user_id: str, found: Answer | None) -> Key | None:
-    """Return the key of a user from a score and the bytes of a time."""
+    """Return the key of a user from a score and the head of the member."""
     return (float(found[0]), found[1] + user_id.encode()) if found else None
 
 
 def _entry(ranking: Ranking, key: Key, rank: int) -> RankEntry:
     score, member = key
-    return RankEntry(member[8:].decode(), _read(ranking, score), read_time(ranking, member[:8]), rank)
+    width = head_bytes(ranking)
+    return read_entry(ranking, member[width:].decode(), rank, repr(score).encode(), member[:width])
 
 
 def _read(ranking: Ranking, stored: float) -> float:

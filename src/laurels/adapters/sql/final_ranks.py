@@ -118,4 +118,4 @@ def _of(ranking: Ranking) -> tuple[int, str]:
 
 
 def _place(final: Final, style: RankStyle) -> RankEntry:
-    return RankEntry(final.user_id, final.score, final.achieved_at, final.rank(style))
+    return RankEntry(final.user_id, final.score, final.achieved_at, final.rank(style), final.subscore)

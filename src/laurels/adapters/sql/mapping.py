@@ -15,7 +15,7 @@ from laurels.core.quotas import Quotas
 from laurels.core.reviews import ReviewRule
 from laurels.core.rewards import Reward
 from laurels.core.schemas import Schema, SchemaState, SchemaTerms
-from laurels.core.scores import MAX_DOUBLE, Rule, Standing, fold
+from laurels.core.scores import MAX_DOUBLE, Operation, Rule, Standing
 from laurels.core.windows import Period, PeriodState, Window
 from laurels.errors import Busy, Conflict, NotFound, Stale
 from laurels.ports import (
@@ -90,6 +90,9 @@ def insert_values(board: Board) -> tuple[Any, ...]:
         *_shard_values(board),
         board.created_by,
         _json(board.review),
+        board.subscore,
+        board.score_ttl_s,
+        _json(board.operations),
     )
 
 
@@ -208,6 +211,7 @@ def update_values(board: Board) -> tuple[Any, ...]:
         _json(board.segments),
         _json(board.filling),
         _json(board.review),
+        board.score_ttl_s,
         board.id,
         board.revision,
     )
@@ -229,6 +233,8 @@ def read_board(columns: tuple[object, ...], periods: tuple[Period, ...]) -> Boar
     fields["rewards"] = msgspec.json.decode(str(fields["rewards"]), type=tuple[Reward, ...])
     fields["public_fields"] = msgspec.json.decode(str(fields["public_fields"]), type=tuple[PublicField, ...])
     fields["players_may_write"] = bool(fields["players_may_write"])
+    fields["operations"] = msgspec.json.decode(str(fields["operations"]), type=tuple[Operation, ...])
+    fields["subscore"] = None if fields["subscore"] is None else Order(str(fields["subscore"]))
     fields["review"] = msgspec.json.decode(str(fields["review"]), type=tuple[ReviewRule, ...])
     fields["filling"] = msgspec.json.decode(str(fields["filling"]), type=tuple[str, ...])
     if fields["reshard"] is not None:
@@ -409,14 +415,24 @@ def stale(board: Board) -> Stale:
     return Stale("changed_meanwhile", f"Board {board.uuid!r} was changed a moment ago. Try again.")
 
 
-def compare(event: Event, user_id: str, score: float, at: int, stamped: bool, metadata: str | None) -> RecordOutcome:
+def compare(
+    event: Event,
+    user_id: str,
+    score: float,
+    at: int,
+    stamped: bool,
+    metadata: str | None,
+    subscore: int,
+    operation: str | None,
+) -> RecordOutcome:
     """Return DUPLICATE if an event equals the stored one with the same id, else CONFLICT.
 
     The other arguments are the values of the stored event.
     """
     # A retry of an event without a time gets a new time from the server's clock. An export states the stored time.
     same_time = at == event.at if not event.stamped else bool(stamped)
-    same = same_time and (user_id, score, metadata) == (event.user_id, event.score, event.metadata)
+    stored = (user_id, score, metadata, subscore, operation)
+    same = same_time and stored == (event.user_id, event.score, event.metadata, event.subscore, event.operation)
     return RecordOutcome.DUPLICATE if same else RecordOutcome.CONFLICT
 
 
@@ -445,13 +461,13 @@ def begin_folds(users: Sequence[str], bases: Iterable[tuple[int, str, Standing]]
 
 
 def fold_events(
-    board: Board, periods: tuple[Period, ...], folds: Folds, events: Iterable[tuple[str, float, int]]
+    board: Board, periods: tuple[Period, ...], folds: Folds, events: Iterable[tuple[str, float, int, int, str | None]]
 ) -> None:
-    for user_id, score, at in events:
+    for user_id, score, at, subscore, operation in events:
         for period in periods:
             if period.contains(at):
                 own = folds[user_id]
-                own[period.id] = fold(board.rule, board.order, own.get(period.id), score, at)
+                own[period.id] = board.fold(own.get(period.id), score, at, subscore, operation)
 
 
 def refold_users(

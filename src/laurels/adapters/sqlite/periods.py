@@ -23,8 +23,9 @@ from laurels.adapters.sqlite.scores import LAST_SEQ, action_by_key, need_no_refr
 from laurels.adapters.sqlite.sql import SQL
 from laurels.adapters.sqlite.threads import SqliteThreads
 from laurels.core.board import Board, Ranking
+from laurels.core.order import Order
 from laurels.core.people import SegmentKind
-from laurels.core.scores import Standing, fold
+from laurels.core.scores import Standing
 from laurels.core.windows import Period
 from laurels.ports import Final, Grant, Message, ModerationAction, Result, Row, StoredAction
 
@@ -64,8 +65,8 @@ class SqlitePeriodStore:
 
     async def ordered_rows(self, ranking: Ranking) -> AsyncIterator[list[Row]]:
         limit = LAST_SEQ if ranking.capacity is None else ranking.capacity
-        statement = ordered_rows_statement(ranking)
-        async for found in self._threads.stream(statement, (ranking.period_id, limit), CHUNK_ROWS):
+        statement, sub_sign = ordered_rows_statement(ranking), -1 if ranking.subscore is Order.DESC else 1
+        async for found in self._threads.stream(statement, (ranking.period_id, limit, sub_sign), CHUNK_ROWS):
             yield read_rows(found)
 
     async def count_ranked(self, ranking: Ranking) -> int:
@@ -84,7 +85,17 @@ class SqlitePeriodStore:
             connection.executemany(
                 SQL["insert_final"],
                 [
-                    (period_id, f.segment, f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense)
+                    (
+                        period_id,
+                        f.segment,
+                        f.place,
+                        f.user_id,
+                        f.score,
+                        f.achieved_at,
+                        f.competition,
+                        f.dense,
+                        f.subscore,
+                    )
                     for f in finals
                 ],
             )
@@ -327,8 +338,8 @@ def _refold_some(connection: sqlite3.Connection, board: Board, period: Period, a
         return None
     asked = (board.id, users[0], users[-1], period.start, period.end, period.replaces)
     standings: dict[str, Standing] = {}
-    for user_id, score, at in connection.execute(SQL["events_of_period"], asked):
-        standings[user_id] = fold(board.rule, board.order, standings.get(user_id), score, at)
+    for user_id, score, at, subscore, operation in connection.execute(SQL["events_of_period"], asked):
+        standings[user_id] = board.fold(standings.get(user_id), score, at, subscore, operation)
     # An erased user has no profile, and keeps the segments of the final ranks.
     segments: dict[str, tuple[str, ...]] = {}
     for user_id, segment in connection.execute(SQL["segments_of_erased"], (users[0], users[-1], period.replaces)):
@@ -337,8 +348,10 @@ def _refold_some(connection: sqlite3.Connection, board: Board, period: Period, a
     return str(users[-1])
 
 
-def _base(score: float, achieved_at: int, total: str | None, has_nonzero: int) -> Standing:
-    return Standing(score, achieved_at, total, bool(has_nonzero))
+def _base(
+    score: float, achieved_at: int, total: str | None, has_nonzero: int, subscore: int, last_at: int | None
+) -> Standing:
+    return Standing(score, achieved_at, total, bool(has_nonzero), subscore, last_at)
 
 
 def _prune_events(
@@ -353,7 +366,7 @@ def _prune_events(
     bases: dict[tuple[int, str], Standing | None] = {}
     removed: list[tuple[int]] = []
     last: int | None = after_seq
-    for seq, board_id, user_id, score, at, received_at, voided in events:
+    for seq, board_id, user_id, score, at, received_at, voided, subscore, operation in events:
         if received_at >= received_before:
             last = None
             break
@@ -368,9 +381,14 @@ def _prune_events(
                 if place not in bases:
                     found = connection.execute(SQL["find_base"], place).fetchone()
                     bases[place] = None if found is None else _base(*found)
-                bases[place] = fold(board.rule, board.order, bases[place], score, at)
+                bases[place] = board.fold(bases[place], score, at, subscore, operation)
     connection.executemany(
-        SQL["put_base"], [(*place, b.score, b.achieved_at, b.total, b.has_nonzero) for place, b in bases.items() if b]
+        SQL["put_base"],
+        [
+            (*place, b.score, b.achieved_at, b.total, b.has_nonzero, b.subscore, b.last_at)
+            for place, b in bases.items()
+            if b
+        ],
     )
     connection.execute(SQL["keep_metadata"], (json.dumps([seq for (seq,) in removed]),))
     connection.executemany(SQL["delete_event"], removed)

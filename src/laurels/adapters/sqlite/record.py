@@ -22,7 +22,6 @@ from laurels.adapters.sqlite.scores import (
 from laurels.adapters.sqlite.sql import SQL
 from laurels.core.board import Board
 from laurels.core.people import Hidden
-from laurels.core.scores import fold
 from laurels.ports import Event, ModerationAction, RecordedEvent, RecordOutcome, Row, RowChange
 
 # Read the rows of a batch period by period if there are at most this many periods.
@@ -43,7 +42,7 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
         if outcome is RecordOutcome.ACCEPTED:
             board = event.board
             for key in own:
-                standings[key] = fold(board.rule, board.order, standings[key], event.score, event.at)
+                standings[key] = board.fold(standings[key], event.score, event.at, event.subscore, event.operation)
                 if before[key] is None:
                     new[key] = board
     initial = {
@@ -185,7 +184,7 @@ def _insert_events(
     ]
 
 
-def _columns(seq: int, event: Event) -> tuple[int, int, str, str, float, int, bool, int, str | None]:
+def _columns(seq: int, event: Event) -> tuple[Any, ...]:
     return (
         seq,
         event.board.id,
@@ -196,6 +195,8 @@ def _columns(seq: int, event: Event) -> tuple[int, int, str, str, float, int, bo
         event.stamped,
         event.received_at,
         event.metadata,
+        event.subscore,
+        event.operation,
     )
 
 

@@ -248,10 +248,10 @@ def initial_state(connection: sqlite3.Connection, board: Board, user_id: str) ->
     return segments, hidden_on(board.id, find_hides(connection, board.pod_id, user_id))
 
 
-def _read_bases(found: Iterable[tuple[int, str, float, int, str | None, int]]) -> list[tuple[int, str, Standing]]:
+def _read_bases(found: Iterable[tuple[Any, ...]]) -> list[tuple[int, str, Standing]]:
     return [
-        (period_id, user_id, Standing(score, achieved_at, total, bool(has_nonzero)))
-        for period_id, user_id, score, achieved_at, total, has_nonzero in found
+        (period_id, user_id, Standing(score, achieved_at, total, bool(has_nonzero), subscore, last_at))
+        for period_id, user_id, score, achieved_at, total, has_nonzero, subscore, last_at in found
     ]
 
 
@@ -299,8 +299,12 @@ def read_row(
     version: int,
     hidden: int,
     segments: str | None,
+    subscore: int,
+    last_at: int | None,
 ) -> Row:
-    standing = None if score is None else Standing(score, achieved_at, total, bool(has_nonzero))
+    standing = None
+    if score is not None:
+        standing = Standing(score, achieved_at, total, bool(has_nonzero), subscore, last_at)
     if segments is None:
         return Row(period_id, user_id, standing, version, (), HIDDEN[hidden])
     return Row(period_id, user_id, standing, version, tuple(segments.split()), HIDDEN[hidden])
@@ -311,18 +315,18 @@ def read_rows(found: Iterable[Any]) -> list[Row]:
 
 
 def read_events(
-    found: Iterable[tuple[int, str, str, float, int, int, int, str | None, int]],
+    found: Iterable[tuple[Any, ...]],
 ) -> list[StoredEvent]:
     return [
-        StoredEvent(seq, event_id, user_id, score, at, received_at, bool(voided), metadata, bool(stamped))
-        for seq, event_id, user_id, score, at, received_at, voided, metadata, stamped in found
+        StoredEvent(seq, event_id, user_id, score, at, received_at, bool(voided), metadata, bool(stamped), *more)
+        for seq, event_id, user_id, score, at, received_at, voided, metadata, stamped, *more in found
     ]
 
 
-def _parameters(row: Row) -> tuple[int, str, float | None, int | None, str | None, bool, int, int, str | None]:
+def _parameters(row: Row) -> tuple[Any, ...]:
     standing, hidden, segments = row.standing, int(row.hidden), format_segments(row.segments)
     if standing is None:
-        return (row.period_id, row.user_id, None, None, None, False, row.version, hidden, segments)
+        return (row.period_id, row.user_id, None, None, None, False, row.version, hidden, segments, 0, None)
     return (
         row.period_id,
         row.user_id,
@@ -333,4 +337,6 @@ def _parameters(row: Row) -> tuple[int, str, float | None, int | None, str | Non
         row.version,
         hidden,
         segments,
+        standing.subscore,
+        standing.last_at,
     )

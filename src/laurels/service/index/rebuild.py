@@ -105,8 +105,9 @@ def _same(row: Row, held: Held | None) -> bool:
     if held.score is None:
         return row.ranked is None
     standing = row.ranked
-    return standing is not None and (held.score, held.achieved_at, held.segments) == (
+    return standing is not None and (held.score, held.subscore, held.achieved_at, held.segments) == (
         standing.score,
+        standing.subscore,
         standing.achieved_at,
         row.segments,
     )

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from laurels.core.board import Board, Ranking
-from laurels.core.order import decode_key, encode_key
+from laurels.core.order import encode_key, user_of_key
 from laurels.core.people import GLOBAL, Hidden
 from laurels.core.scores import Standing
 from laurels.core.windows import Period
@@ -122,7 +122,7 @@ class _Seen(Struct):
         for user in chunk:
             fresh = user.fresh.get(period.id)
             if fresh is not None and user.hidden is Hidden.NO:
-                key = encode_key(board.order, board.ties, fresh.score, fresh.achieved_at, user.user_id)
+                key = encode_key(board.sorting, fresh.score, fresh.subscore, fresh.achieved_at, user.user_id)
                 for segment in (GLOBAL, *_full(board, user.segments)):
                     self.keys.setdefault(segment, []).append(key)
                     self.count += 1
@@ -215,7 +215,7 @@ def _index_fault(row: Row, fresh: Standing | None, found: Held | None) -> Fault 
         return None if fresh is None else Fault.INDEX_MISSING
     if fresh is None:
         return Fault.INDEX_EXTRA
-    same = (found.score, found.achieved_at) == (fresh.score, fresh.achieved_at)
+    same = (found.score, found.subscore, found.achieved_at) == (fresh.score, fresh.subscore, fresh.achieved_at)
     return None if same else Fault.INDEX_DIFFERS
 
 
@@ -238,7 +238,7 @@ async def _check_segment(
     ranking = board.ranking(period.id, segment)
     ranked = [user async for chunk in index.ranked_users(ranking) for user in chunk]
     # In a thread, because it takes seconds for millions of users.
-    wanted = await asyncio.to_thread(_ordered, board, keys, ranking.capacity)
+    wanted = await asyncio.to_thread(_ordered, keys, ranking.capacity)
     if ranked == wanted or await index.revision(ranking) != revision:
         return []
     # Rows that were committed while the ledger was read must reach the index within this time.
@@ -264,17 +264,18 @@ async def _check_segment(
     return differences
 
 
-def _ordered(board: Board, keys: list[bytes], capacity: int | None) -> list[str]:
+def _ordered(keys: list[bytes], capacity: int | None) -> list[str]:
     # In slices, because a sort lets no other thread run.
     runs = [sorted(keys[start : start + SLICE]) for start in range(0, len(keys), SLICE)]
-    return [decode_key(board.order, board.ties, key)[2] for key in islice(merge(*runs), capacity)]
+    return [user_of_key(key) for key in islice(merge(*runs), capacity)]
 
 
 def _show(standing: Standing | None) -> str:
     if standing is None:
         return "nothing"
     exact = f" (exactly {standing.total})" if standing.total else ""
-    return f"{standing.score!r}{exact} at {standing.achieved_at}"
+    subscore = f", {standing.subscore}" if standing.subscore else ""
+    return f"{standing.score!r}{exact}{subscore} at {standing.achieved_at}"
 
 
 def _show_held(held: Held | None) -> str:

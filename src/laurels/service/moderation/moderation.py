@@ -19,7 +19,7 @@ from laurels.core.ids import new_event_id
 from laurels.core.instants import SECOND_US
 from laurels.core.people import Hidden
 from laurels.core.reviews import is_same
-from laurels.core.scores import Standing, fold
+from laurels.core.scores import Standing
 from laurels.core.windows import Period
 from laurels.errors import Busy, Conflict, LaurelsError, NotFound
 from laurels.ports import Clock, Ledger, ModerationAction, StoredAction, StoredEvent
@@ -168,7 +168,7 @@ class Moderation:
         left: Standing | None = None
         for event in events:
             if not event.voided and event.seq not in without and period.contains(event.at):
-                left = fold(board.rule, board.order, left, event.score, event.at)
+                left = board.fold(left, event.score, event.at, event.subscore, event.operation)
         return ScorePreview(user_id, now, None if left is None else left.score, is_known=True)
 
     async def restore(self, caller: Caller, pod_id: str, act_id: int, reason: str | None) -> StoredAction:

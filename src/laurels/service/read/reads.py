@@ -201,7 +201,7 @@ class Reads:
         # The subset has the order of the ranking, independent of the rank style.
         ordered = sorted(
             (entry for entry in shown.value if entry is not None),
-            key=lambda entry: encode_key(board.order, board.ties, entry.score, entry.achieved_at, entry.user_id),
+            key=lambda entry: encode_key(board.sorting, entry.score, entry.subscore, entry.achieved_at, entry.user_id),
         )
         missing = [user for user, entry in zip(asked, shown.value, strict=True) if entry is None]
         return ReadResult((number_friends(ordered, style), missing), shown.degraded, shown.period)
@@ -318,7 +318,8 @@ class Reads:
     async def _find_entry(self, board: Board, row: Row) -> ReadResult[RankEntry | None]:
         ranking, style = board.ranking(row.period_id), board.rank_style
         if row.hidden is Hidden.SHADOW and row.standing is not None:
-            viewer = ShadowViewer(row.user_id, row.standing.score, row.standing.achieved_at)
+            standing = row.standing
+            viewer = ShadowViewer(row.user_id, standing.score, standing.achieved_at, standing.subscore)
             ranking = replace(ranking, shadow_viewer=viewer)
 
         async def entry(ranks: Ranks) -> RankEntry | None:
@@ -447,7 +448,8 @@ class Reads:
             return None
         for row in rows:
             if row.hidden is Hidden.SHADOW and row.standing and ranking.segment in {GLOBAL, *row.segments}:
-                return ShadowViewer(viewer, row.standing.score, row.standing.achieved_at)
+                standing = row.standing
+                return ShadowViewer(viewer, standing.score, standing.achieved_at, standing.subscore)
         return None
 
 
@@ -499,7 +501,8 @@ def number_friends(entries: Sequence[RankEntry], style: RankStyle) -> list[Frien
     friends: list[Friend] = []
     position = 0
     for number, entry in enumerate(entries, 1):
-        tied = bool(friends) and friends[-1].entry.score == entry.score
+        last = friends[-1].entry if friends else None
+        tied = last is not None and (last.score, last.subscore) == (entry.score, entry.subscore)
         if style is RankStyle.ORDINAL or not tied:
             position = position + 1 if style is RankStyle.DENSE else number
         friends.append(Friend(entry, position))

@@ -212,8 +212,8 @@ class _Numbering:
 
     def __init__(self, capacity: int | None) -> None:
         self._capacity = capacity
-        # Per segment, of the last row: place, competition rank, dense rank and score.
-        self._last: dict[str, tuple[int, int, int, float | None]] = {}
+        # Per segment, of the last row: place, competition rank, dense rank, and score with subscore.
+        self._last: dict[str, tuple[int, int, int, tuple[float, int] | None]] = {}
         self._rows = 0
         # The position of each user of the last chunk among all users, without a capacity.
         self.positions: dict[str, int] = {}
@@ -226,16 +226,16 @@ class _Numbering:
             self.positions[row.user_id] = self._rows
             standing = row.ranked
             assert standing is not None, "ordered_rows omits removed and hidden users"
-            score, at = standing.score, standing.achieved_at
+            score, subscore, at = standing.score, standing.subscore, standing.achieved_at
             for segment in (GLOBAL, *row.segments):
-                place, competition, dense, last_score = self._last.get(segment, (0, 0, 0, None))
+                place, competition, dense, last_tie = self._last.get(segment, (0, 0, 0, None))
                 if place == self._capacity:
                     continue
                 place += 1
-                if score != last_score:
+                if (score, subscore) != last_tie:
                     competition, dense = place, dense + 1
-                self._last[segment] = (place, competition, dense, score)
-                finals.append(Final(place, row.user_id, score, at, competition, dense, segment))
+                self._last[segment] = (place, competition, dense, (score, subscore))
+                finals.append(Final(place, row.user_id, score, at, competition, dense, segment, subscore))
         return finals
 
 

@@ -17,7 +17,7 @@ BEGIN
                 WHEN e.n = ANY (spent) THEN 'spent' ELSE 'refused' END,
            e.user_id,
            CASE WHEN o.seq IS NOT NULL
-                THEN (o.user_id, o.score, o.at, o.stamped, o.metadata)::earlier_event_v1 END
+                THEN (o.user_id, o.score, o.at, o.stamped, o.metadata, o.subscore, o.operation)::earlier_event_v1 END
     FROM input e
     LEFT JOIN taken later ON later.board_id = e.board_id AND later.event_id = e.event_id AND later.n > e.n
     LEFT JOIN events o ON later.n IS NULL AND o.board_id = e.board_id AND o.event_id = e.event_id

@@ -12,14 +12,15 @@ BEGIN
         SELECT e.*, nextval('event_seqs') AS seq
         FROM unnest(
             batch.n, batch.target, batch.event_id, batch.user_id, batch.score, batch.at, batch.stamped, batch.received_at,
-            batch.metadata, batch.stored
-        ) AS e (n, target, event_id, user_id, score, at, stamped, received_at, metadata, stored)
+            batch.metadata, batch.stored, batch.subscore
+        ) AS e (n, target, event_id, user_id, score, at, stamped, received_at, metadata, stored, subscore)
         WHERE e.stored AND e.n <> ALL (without)
     ), inserted AS (
         INSERT INTO events AS s (
-            seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata, ahead, xact
+            seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata, subscore, ahead, xact
         )
         SELECT i.seq, t.board_id, i.event_id, i.user_id, i.score, i.at, i.stamped, i.received_at, i.metadata,
+               coalesce(i.subscore, 0),
                i.at > now_us, own_xact
         FROM input i
         JOIN unnest(targets) t ON t.number = i.target

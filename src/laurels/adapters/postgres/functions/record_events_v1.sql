@@ -14,7 +14,8 @@ CREATE FUNCTION record_events_v1(history text, targets event_target_v1[], batch 
     period_id bigint,
     before_score double precision, before_at bigint, before_total text, before_nonzero boolean, before_version bigint,
     after_score double precision, after_at bigint, after_total text, after_nonzero boolean, after_version bigint,
-    after_hidden smallint, after_segments text
+    after_hidden smallint, after_segments text,
+    before_subscore bigint, before_last bigint, after_subscore bigint, after_last bigint
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -47,14 +48,16 @@ BEGIN
             changes := ARRAY(
                 SELECT (c.period_id, c.user_id, c.before_score, c.before_at, c.before_total, c.before_nonzero,
                         c.before_version, r.score, r.achieved_at, inexact_total_v1(r.score, r.total), r.has_nonzero,
-                        r.version, r.hidden, r.segments)::row_change_v1
+                        r.version, r.hidden, r.segments, c.before_subscore, c.before_last, r.subscore,
+                        r.last_at)::row_change_v1
                 FROM unnest(changes) c JOIN scores r ON r.period_id = c.period_id AND r.user_id = c.user_id
             );
         END IF;
         RETURN QUERY
         SELECT NULL::int, 'changed', c.user_id, NULL::earlier_event_v1, c.period_id,
                c.before_score, c.before_at, c.before_total, c.before_nonzero, c.before_version,
-               c.after_score, c.after_at, c.after_total, c.after_nonzero, c.after_version, c.after_hidden, c.after_segments
+               c.after_score, c.after_at, c.after_total, c.after_nonzero, c.after_version, c.after_hidden, c.after_segments,
+               c.before_subscore, c.before_last, c.after_subscore, c.after_last
         FROM unnest(changes) c;
     END IF;
 
@@ -62,13 +65,15 @@ BEGIN
         RETURN QUERY
         SELECT e.n, e.outcome, e.user_id, e.earlier, NULL::bigint,
                NULL::double precision, NULL::bigint, NULL::text, NULL::boolean, NULL::bigint,
-               NULL::double precision, NULL::bigint, NULL::text, NULL::boolean, NULL::bigint, NULL::smallint, NULL::text
+               NULL::double precision, NULL::bigint, NULL::text, NULL::boolean, NULL::bigint, NULL::smallint, NULL::text,
+               NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint
         FROM compare_events_v1(targets, batch, numbers, erased, spent) e;
         others := pick_events_v1(others, ARRAY(SELECT unnest(others.n) EXCEPT SELECT unnest(erased || spent)));
         RETURN QUERY
         SELECT NULL::int, 'changed', s.user_id, NULL::earlier_event_v1, s.period_id,
                s.score, s.achieved_at, inexact_total_v1(s.score, s.total), s.has_nonzero, s.version,
-               s.score, s.achieved_at, inexact_total_v1(s.score, s.total), s.has_nonzero, s.version, s.hidden, s.segments
+               s.score, s.achieved_at, inexact_total_v1(s.score, s.total), s.has_nonzero, s.version, s.hidden, s.segments,
+               s.subscore, s.last_at, s.subscore, s.last_at
         FROM rows_of_events_v1(targets, others) s
         WHERE NOT EXISTS (SELECT FROM unnest(changes) c WHERE c.period_id = s.period_id AND c.user_id = s.user_id);
         resegmented := coalesce(resegmented, '{}') || ARRAY(SELECT r FROM rows_returned_again_v1(targets, others) r);
@@ -77,6 +82,7 @@ BEGIN
     RETURN QUERY
     SELECT NULL::int, 'resegmented', r.user_id, NULL::earlier_event_v1, r.period_id,
            NULL::double precision, NULL::bigint, NULL::text, NULL::boolean, NULL::bigint,
-           r.score, r.achieved_at, inexact_total_v1(r.score, r.total), r.has_nonzero, r.version, r.hidden, r.segments
+           r.score, r.achieved_at, inexact_total_v1(r.score, r.total), r.has_nonzero, r.version, r.hidden, r.segments,
+           NULL::bigint, NULL::bigint, r.subscore, r.last_at
     FROM unnest(resegmented) r;
 END $$;

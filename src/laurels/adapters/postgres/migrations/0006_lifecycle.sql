@@ -33,3 +33,18 @@ CREATE TABLE kept_metadata (
     metadata text NOT NULL,
     PRIMARY KEY (board_id, user_id, at, event_id)
 );
+
+-- Subscores, which break ties before the time does. `subscore` of a board: its order; NULL: there are no subscores.
+ALTER TABLE boards ADD COLUMN subscore text;
+ALTER TABLE events ADD COLUMN subscore bigint NOT NULL DEFAULT 0;
+ALTER TABLE scores ADD COLUMN subscore bigint NOT NULL DEFAULT 0;
+ALTER TABLE bases ADD COLUMN subscore bigint NOT NULL DEFAULT 0;
+ALTER TABLE finals ADD COLUMN subscore bigint NOT NULL DEFAULT 0;
+
+-- Scores that expire, and operations other than the board's rule. `last_at`: the time of the user's last event, on boards that
+-- need it. `operation` NULL: the rule of the board.
+ALTER TABLE boards ADD COLUMN score_ttl_s bigint;
+ALTER TABLE boards ADD COLUMN operations text NOT NULL DEFAULT '[]';  -- JSON list
+ALTER TABLE events ADD COLUMN operation text;
+ALTER TABLE scores ADD COLUMN last_at bigint;
+ALTER TABLE bases ADD COLUMN last_at bigint;

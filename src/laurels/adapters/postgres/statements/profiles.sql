@@ -17,7 +17,7 @@ WHERE p.pod_id = $1 AND p.user_id = n.user_id;
 SELECT count(*) FROM resegment_users_v1($1::profile_key_v1[]);
 
 -- name: rows_with_segments
-SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.has_nonzero, s.version, s.hidden, s.segments
+SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.has_nonzero, s.version, s.hidden, s.segments, s.subscore, s.last_at
 FROM boards b JOIN periods p ON p.board_id = b.id AND p.state = 'open'
 JOIN scores s ON s.period_id = p.id AND s.user_id = ANY ($2::text[])
 WHERE b.pod_id = $1 AND b.segments <> '["global"]';
@@ -33,20 +33,20 @@ WITH changed AS (
     WHERE b.pod_id = $1 AND ($2::bigint = 0 OR b.id = $2) AND s.period_id = p.id AND s.user_id = $3
       AND s.hidden <> hidden_on_v1(b.pod_id, b.id, s.user_id)
     RETURNING b.id AS board_id, s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden,
-              s.segments
+              s.segments, s.subscore, s.last_at
 ), touched AS (
     INSERT INTO touches (board_id, user_id) SELECT DISTINCT board_id, user_id FROM changed
 )
-SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM changed;
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments, subscore, last_at FROM changed;
 
 -- name: open_rows
-SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.has_nonzero, s.version, s.hidden, s.segments
+SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.has_nonzero, s.version, s.hidden, s.segments, s.subscore, s.last_at
 FROM boards b JOIN periods p ON p.board_id = b.id AND p.state = 'open'
 JOIN scores s ON s.period_id = p.id AND s.user_id = $3
 WHERE b.pod_id = $1 AND ($2::bigint = 0 OR b.id = $2);
 
 -- name: events_like
-SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped FROM events
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped, subscore, operation FROM events
 WHERE seq > $1 AND seq <= $2 AND board_id = $3 AND metadata IS NOT NULL AND received_at < $4
   AND NOT EXISTS (SELECT FROM unnest($5::text[]) AS t WHERE position(t IN metadata) = 0) ORDER BY seq;
 
@@ -68,16 +68,16 @@ UPDATE events e SET voided_by = NULL FROM locked WHERE e.seq = locked.seq RETURN
 -- name: clear_rows
 WITH changed AS (
     UPDATE scores s
-    SET score = NULL, achieved_at = NULL, total = NULL, has_nonzero = false, hidden = 0, segments = NULL,
+    SET score = NULL, achieved_at = NULL, total = NULL, has_nonzero = false, subscore = 0, last_at = NULL, hidden = 0, segments = NULL,
         version = nextval('versions')
     FROM boards b JOIN periods p ON p.board_id = b.id AND p.state = 'open'
     WHERE b.pod_id = $1 AND s.period_id = p.id AND s.user_id = $2
     RETURNING b.id AS board_id, s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden,
-              s.segments
+              s.segments, s.subscore, s.last_at
 ), touched AS (
     INSERT INTO touches (board_id, user_id) SELECT DISTINCT board_id, user_id FROM changed
 )
-SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM changed;
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments, subscore, last_at FROM changed;
 
 -- name: sweep_touches
 WITH gone AS (

@@ -4,31 +4,36 @@
 SELECT count(*) FROM ranked_rows_v1($1, $2, $3);
 
 -- name: ranks_page
-SELECT user_id, score, achieved_at FROM ranked_rows_v1($1, $2, $3)
-ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id OFFSET $6 LIMIT $7;
+SELECT user_id, score, achieved_at, subscore FROM ranked_rows_v1($1, $2, $3)
+ORDER BY score * $4::double precision, subscore * $8::bigint, achieved_at * $5::bigint, user_id OFFSET $6 LIMIT $7;
 
 -- name: ranks_better
-SELECT count(*) FROM ranked_rows_v1($1, $2, $3) WHERE score * $4::double precision < $5;
+SELECT count(*) FROM ranked_rows_v1($1, $2, $3)
+WHERE (score * $4::double precision, subscore * $6::bigint) < ($5::double precision, $7::bigint);
 
 -- name: ranks_distinct_better
-SELECT count(DISTINCT score) FROM ranked_rows_v1($1, $2, $3) WHERE score * $4::double precision < $5;
+SELECT count(DISTINCT (score, subscore)) FROM ranked_rows_v1($1, $2, $3)
+WHERE (score * $4::double precision, subscore * $6::bigint) < ($5::double precision, $7::bigint);
 
 -- name: ranks_find
-SELECT me.score, me.achieved_at,
-       count(*) FILTER (WHERE (o.score * $4::double precision, o.achieved_at * $5::bigint, o.user_id)
-                            < (me.score * $4::double precision, me.achieved_at * $5::bigint, me.user_id)) AS ahead,
-       count(*) FILTER (WHERE o.score * $4::double precision < me.score * $4::double precision) AS better,
+SELECT me.score, me.achieved_at, me.subscore,
+       count(*) FILTER (WHERE (o.score * $4::double precision, o.subscore * $7::bigint, o.achieved_at * $5::bigint, o.user_id)
+                            < (me.score * $4::double precision, me.subscore * $7::bigint, me.achieved_at * $5::bigint,
+                               me.user_id)) AS ahead,
+       count(*) FILTER (WHERE (o.score * $4::double precision, o.subscore * $7::bigint)
+                            < (me.score * $4::double precision, me.subscore * $7::bigint)) AS better,
        count(*) AS total
 FROM ranked_rows_v1($1, $2, $3) me CROSS JOIN ranked_rows_v1($1, $2, $3) o
 WHERE me.user_id = $6
-GROUP BY me.score, me.achieved_at, me.user_id;
+GROUP BY me.score, me.subscore, me.achieved_at, me.user_id;
 
 -- name: ranks_find_many
-SELECT user_id, score, achieved_at, ordinal, competition, dense FROM (
-    SELECT user_id, score, achieved_at,
-           row_number() OVER (ORDER BY score * $4::double precision, achieved_at * $5::bigint, user_id) AS ordinal,
-           rank() OVER (ORDER BY score * $4::double precision) AS competition,
-           dense_rank() OVER (ORDER BY score * $4::double precision) AS dense
+SELECT user_id, score, achieved_at, subscore, ordinal, competition, dense FROM (
+    SELECT user_id, score, achieved_at, subscore,
+           row_number() OVER (ORDER BY score * $4::double precision, subscore * $7::bigint, achieved_at * $5::bigint, user_id)
+               AS ordinal,
+           rank() OVER (ORDER BY score * $4::double precision, subscore * $7::bigint) AS competition,
+           dense_rank() OVER (ORDER BY score * $4::double precision, subscore * $7::bigint) AS dense
     FROM ranked_rows_v1($1, $2, $3)
 ) AS ranked WHERE user_id = ANY ($6::text[]);
 

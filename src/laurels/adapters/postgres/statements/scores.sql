@@ -2,16 +2,18 @@
 
 -- name: update_refolded_rows
 UPDATE scores AS s
-SET score = f.score, achieved_at = f.achieved_at, total = f.total::numeric, has_nonzero = f.has_nonzero, version = nextval('versions')
-FROM unnest($1::bigint[], $2::text[], $3::double precision[], $4::bigint[], $5::text[], $6::boolean[])
-    AS f (period_id, user_id, score, achieved_at, total, has_nonzero)
+SET score = f.score, achieved_at = f.achieved_at, total = f.total::numeric, has_nonzero = f.has_nonzero, subscore = f.subscore,
+    last_at = f.last_at, version = nextval('versions')
+FROM unnest($1::bigint[], $2::text[], $3::double precision[], $4::bigint[], $5::text[], $6::boolean[], $7::bigint[],
+            $8::bigint[])
+    AS f (period_id, user_id, score, achieved_at, total, has_nonzero, subscore, last_at)
 WHERE s.period_id = f.period_id AND s.user_id = f.user_id;
 
 -- name: record
 SELECT * FROM record_events_v1($1, $2::event_target_v1[], $3::event_batch_v1);
 
 -- name: remove_user
-SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments, subscore, last_at
 FROM remove_user_v1($1, $2, $3, $4, $5, $6, $7);
 
 -- name: end_of_changes
@@ -30,7 +32,7 @@ SELECT DISTINCT board_id, user_id FROM touches
 WHERE xact = ANY ($1::bigint[]) OR (xact >= $2 AND xact < $3);
 
 -- name: rows_of_users
-SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.has_nonzero, s.version, s.hidden, s.segments
+SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total::text, s.has_nonzero, s.version, s.hidden, s.segments, s.subscore, s.last_at
 FROM unnest($1::bigint[], $2::text[]) AS c (board_id, user_id)
 JOIN periods p ON p.board_id = c.board_id AND p.state IN ('open', 'closed')
 JOIN scores s ON s.period_id = p.id AND s.user_id = c.user_id;
@@ -75,15 +77,15 @@ ELSE (SELECT count(*) FROM (
 ) AS changes) END;
 
 -- name: ordered_rows
-SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM scores
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
 WHERE period_id = $1 AND score IS NOT NULL AND hidden = 0
-ORDER BY score * $2::double precision, achieved_at * $3::bigint, user_id LIMIT $4;
+ORDER BY score * $2::double precision, subscore * $5::bigint, achieved_at * $3::bigint, user_id LIMIT $4;
 
 -- name: need_live
 SELECT state IN ('open', 'closed') FROM periods WHERE id = $1;
 
 -- name: rows_of_users_now
-SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM scores
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id = ANY ($2::text[]);
 
 -- name: lock_profiles
@@ -107,11 +109,11 @@ ON CONFLICT (period_id, user_id) DO NOTHING;
 SELECT DISTINCT p.id, e.user_id FROM events e
 JOIN periods p ON p.board_id = e.board_id AND p.state = 'open' AND (p.start_at IS NULL OR e.at >= p.start_at)
               AND (p.end_at IS NULL OR e.at < p.end_at)
-WHERE e.board_id = $1 AND e.seq = ANY ($2::bigint[])
+WHERE e.board_id = $1 AND e.seq = ANY ($2::bigint[]) AND e.voided_by = $3
   AND NOT EXISTS (SELECT FROM scores s WHERE s.period_id = p.id AND s.user_id = e.user_id);
 
 -- name: rows_of_users_locked
-SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM scores
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id = ANY ($2::text[])
 ORDER BY period_id, user_id FOR NO KEY UPDATE;
 
@@ -120,7 +122,7 @@ INSERT INTO touches (board_id, user_id) SELECT * FROM unnest($1::bigint[], $2::t
 
 -- name: events_at
 SELECT DISTINCT ON (e.user_id) seq, event_id, e.user_id, e.score, e.at, received_at, voided_by IS NOT NULL AS voided,
-       metadata, stamped
+       metadata, stamped, subscore, operation
 FROM unnest($2::text[], $3::bigint[], $4::double precision[]) AS m (user_id, at, score)
 JOIN events e ON e.board_id = $1 AND e.user_id = m.user_id COLLATE "C" AND e.at = m.at
 WHERE voided_by IS NULL AND (m.score IS NULL OR e.score = m.score)
@@ -137,8 +139,9 @@ ORDER BY k.user_id, k.score <> 0 DESC, k.event_id;
 SELECT revision FROM boards WHERE id = $1;
 
 -- name: insert_void_event
-INSERT INTO events (seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata, ahead, voided_by)
-VALUES (nextval('event_seqs'), $1, $2, $3, $4, $5, $6, $7, $8, $5 > now_us_v1(), $9)
+INSERT INTO events (seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata, subscore, operation, ahead,
+                    voided_by)
+VALUES (nextval('event_seqs'), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $5 > now_us_v1(), $11)
 ON CONFLICT (board_id, event_id) DO NOTHING RETURNING seq;
 
 -- name: erased_at

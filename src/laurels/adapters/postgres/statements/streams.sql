@@ -22,7 +22,7 @@ INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING;
 INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: accepted_after
-SELECT xact, board_id, seq, event_id, user_id, score, at, received_at, false, metadata, stamped FROM events
+SELECT xact, board_id, seq, event_id, user_id, score, at, received_at, false, metadata, stamped, subscore, operation FROM events
 WHERE (xact, seq) > ($1, $2) AND xact < pg_snapshot_xmin(pg_current_snapshot())::text::bigint AND voided_by IS NULL
   AND ($4::bigint IS NULL OR (xact, seq) <= ($4, $5::bigint))
   AND (cardinality($6::text[]) = 0 OR board_id NOT IN (SELECT id FROM boards WHERE pod_id = ANY ($6)))

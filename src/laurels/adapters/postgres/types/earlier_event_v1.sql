@@ -4,5 +4,7 @@ CREATE TYPE earlier_event_v1 AS (
     score    double precision,
     at       bigint,
     stamped  boolean,
-    metadata text
+    metadata text,
+    subscore bigint,
+    operation text
 );

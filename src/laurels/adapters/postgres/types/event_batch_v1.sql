@@ -16,5 +16,6 @@ CREATE TYPE event_batch_v1 AS (
     received_at bigint[],
     metadata    text[],
     region      text[] COLLATE "C",
-    stored      boolean[]
+    stored      boolean[],
+    subscore    bigint[]
 );

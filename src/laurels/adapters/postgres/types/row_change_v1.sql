@@ -14,5 +14,9 @@ CREATE TYPE row_change_v1 AS (
     after_nonzero  boolean,
     after_version  bigint,
     after_hidden   smallint,
-    after_segments text
+    after_segments text,
+    before_subscore bigint,
+    before_last    bigint,
+    after_subscore bigint,
+    after_last     bigint
 );

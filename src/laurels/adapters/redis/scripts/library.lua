@@ -6,9 +6,12 @@
 -- ("the world"), whose members are 8 bytes of time that sort, then the user id; the same for each segment; and a hash
 -- that maps every user to a held value. Scores are stored with the sign that makes the better one the smaller one, so
 -- that Redis orders equal scores by member for every board. The held value of a user is one of
---   =PPPPPPPPvvv            ranked: the first 8 bytes of the member, then the version
+--   =PPPPPPPPvvv            ranked: the first bytes of the member, then the version
 --   =PPPPPPPPvvv|SEG SEG    the same, and also ranked in these segments
 --   -vvv                    removed, or hidden
+--
+-- On boards with subscores, 8 bytes of subscore come before those of the time, so members of equal scores sort by it.
+-- These first bytes of a member are its head. A generation has heads of one length, its width: 8 or 16.
 --
 -- A generation is one build of these structures. Reads use the live one. A second one may be under construction; its
 -- names begin with "b:". The keys of segments carry the generation's id instead, so that replacing a generation takes
@@ -17,6 +20,7 @@
 -- generation are:
 --   id, rev        of the live generation; rev grows with each change
 --   dense          1: the distinct scores are kept, too
+--   width          16: the rankings have subscores
 --   epoch, pos     the master's id when the ranking was last complete, and the ledger position up to which it was
 --   hist           the history of the ledger that the rows come from
 --   floor          a version: erased users up to it may have been forgotten
@@ -47,13 +51,14 @@ local function now_ms()
     return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
--- Returns rows as {user, version, score, time, segments}; a removed row has no score. Times are a separate argument,
+-- Returns rows as {user, version, score, head, segments}; a removed row has no score. Heads are a separate argument,
 -- because they are bytes, not text.
-local function unpack_rows(rows, times)
+local function unpack_rows(rows, heads)
     local unpacked = cmsgpack.unpack(rows)
+    local width = #heads / math.max(1, #unpacked)
     for i, row in ipairs(unpacked) do
         row[5] = row[4] or ''
-        row[4] = string.sub(times, 8 * i - 7, 8 * i)
+        row[4] = string.sub(heads, width * (i - 1) + 1, width * i)
     end
     return unpacked
 end
@@ -68,7 +73,7 @@ local function segment_of(g, segment)
     if not known[segment] then
         local name = PREFIX .. 's:' .. g.id .. ':'
         known[segment] = {segment = segment, z = name .. 'z:' .. segment, d = name .. 'd:' .. segment,
-                          n = name .. 'n:' .. segment, h = g.h, dense = g.dense}
+                          n = name .. 'n:' .. segment, h = g.h, dense = g.dense, width = g.width}
     end
     return known[segment]
 end
@@ -100,12 +105,13 @@ end
 -- Reads the fields of a generation; returns false if there is none.
 local function open(g)
     local p = g.name
-    local fields = redis.call('HMGET', META, p .. 'id', p .. 'rev', p .. 'dense', 'epoch', p .. 'hist', 'floor')
+    local fields = redis.call('HMGET', META, p .. 'id', p .. 'rev', p .. 'dense', 'epoch', p .. 'hist', 'floor', p .. 'width')
     g.id, g.rev = fields[1], tonumber(fields[2] or '0')
     g.dense = fields[3] == '1'
     g.epoch = fields[4] or ''
     g.hist = fields[5] or ''
     g.floor = tonumber(fields[6] or '0')
+    g.width = tonumber(fields[7] or '8')
     g.changed = false
     g.segments = {}
     return g.id
@@ -132,7 +138,7 @@ local function give_up_building()
     local b = building
     redis.call('UNLINK', b.z, b.h, b.d, b.n)
     discard(redis.call('HGET', META, 'b:id'))
-    redis.call('HDEL', META, 'b:id', 'b:rev', 'b:dense', 'b:hist', 'b:epoch', 'until', 'lease')
+    redis.call('HDEL', META, 'b:id', 'b:rev', 'b:dense', 'b:width', 'b:hist', 'b:epoch', 'until', 'lease')
 end
 
 -- Returns nil if the live generation can be read, else the reason why not.
@@ -155,34 +161,36 @@ local function total(g, capacity)
     return math.min(redis.call('ZCARD', g.z), capacity)
 end
 
-local function parse_held(held)
+local function parse_held(held, width)
     if not held then
         return nil, 0, nil, ''
     end
     local tag = string.sub(held, 1, 1)
     if tag == '=' then
-        local version, segments = string.match(held, '^(%d+)|?(.*)$', 10)
-        return tag, tonumber(version), string.sub(held, 2, 9), segments
+        local version, segments = string.match(held, '^(%d+)|?(.*)$', 2 + width)
+        return tag, tonumber(version), string.sub(held, 2, 1 + width), segments
     end
     return tag, tonumber(string.sub(held, 2)), nil, ''
 end
 
 local function held_of(g, user)
-    return parse_held(redis.call('HGET', g.h, user))
+    return parse_held(redis.call('HGET', g.h, user), g.width or 8)
 end
 
-local function count_score(g, text, step)
+-- Counts a member in, or out of, those with the same score and subscore.
+local function count_score(g, text, step, member)
     if not g.dense then
         return
     end
     -- Versions of Redis format the same number differently.
     text = string.format('%.17g', tonumber(text))
-    local left = redis.call('HINCRBY', g.n, text, step)
+    local name = g.width == 16 and string.sub(member, 1, 8) .. text or text
+    local left = redis.call('HINCRBY', g.n, name, step)
     if left == 0 then
-        redis.call('HDEL', g.n, text)
-        redis.call('ZREM', g.d, text)
+        redis.call('HDEL', g.n, name)
+        redis.call('ZREM', g.d, name)
     elseif left == step then
-        redis.call('ZADD', g.d, text, text)
+        redis.call('ZADD', g.d, text, name)
     end
 end
 
@@ -191,7 +199,7 @@ local function put_segments(g, old_member, old_segments, member, score, segments
     for segment in string.gmatch(old_segments, '%S+') do
         local found = segment_of(g, segment)
         if g.dense then
-            count_score(found, redis.call('ZSCORE', found.z, old_member), -1)
+            count_score(found, redis.call('ZSCORE', found.z, old_member), -1, old_member)
         end
         redis.call('ZREM', found.z, old_member)
         if redis.call('EXISTS', found.z) == 0 then
@@ -202,7 +210,7 @@ local function put_segments(g, old_member, old_segments, member, score, segments
         local found = segment_of(g, segment)
         redis.call('ZADD', found.z, score, member)
         if g.dense then
-            count_score(found, redis.call('ZSCORE', found.z, member), 1)
+            count_score(found, redis.call('ZSCORE', found.z, member), 1, member)
         end
         if redis.call('ZCARD', found.z) == 1 then
             redis.call('SADD', segments_of(g.id), segment)
@@ -217,7 +225,7 @@ local function put(g, user, version, score, prefix, segments, old, old_prefix, o
     if old == '=' then
         local member = old_prefix .. user
         if g.dense then
-            count_score(g, redis.call('ZSCORE', g.z, member), -1)
+            count_score(g, redis.call('ZSCORE', g.z, member), -1, member)
         end
         if not score or old_prefix ~= prefix then
             redis.call('ZREM', g.z, member)
@@ -232,7 +240,7 @@ local function put(g, user, version, score, prefix, segments, old, old_prefix, o
         local member = prefix .. user
         redis.call('ZADD', g.z, score, member)
         if g.dense then
-            count_score(g, redis.call('ZSCORE', g.z, member), 1)
+            count_score(g, redis.call('ZSCORE', g.z, member), 1, member)
         end
         redis.call('HSET', g.h, user, '=' .. prefix .. string.format('%.0f', version)
                                       .. (segments ~= '' and '|' .. segments or ''))
@@ -283,7 +291,7 @@ local function take(g, rows, floor)
             gone, added, noted = {}, {}, {}
             old, held_version, old_prefix, old_segments = held_of(g, user)
         else
-            old, held_version, old_prefix, old_segments = parse_held(held[i])
+            old, held_version, old_prefix, old_segments = parse_held(held[i], g.width)
         end
         if not old and version <= g.floor and floor < g.floor then
             refused = true
@@ -313,61 +321,6 @@ local function take(g, rows, floor)
     return refused
 end
 
--- Returns the rank of the entry at an offset, in a style: o, c or d. Starts at 1.
-local function rank_at(g, offset, score, style)
-    if style == 'o' then
-        return offset + 1
-    elseif style == 'c' then
-        return redis.call('ZCOUNT', g.z, '-inf', '(' .. score) + 1
-    end
-    return redis.call('ZCOUNT', g.d, '-inf', '(' .. score) + 1
-end
-
-local function is_in(segments, segment)
-    return string.find(' ' .. segments .. ' ', ' ' .. segment .. ' ', 1, true) ~= nil
-end
-
--- Returns offset, score and time of a user; nil if the user is not ranked.
-local function locate(g, user, capacity)
-    local tag, _, prefix, segments = held_of(g, user)
-    if tag ~= '=' or (g.segment and not is_in(segments, g.segment)) then
-        return nil
-    end
-    local member = prefix .. user
-    local offset = redis.call('ZRANK', g.z, member)
-    if offset >= capacity then
-        return nil
-    end
-    return offset, redis.call('ZSCORE', g.z, member), prefix
-end
-
--- Returns the ranks of the users of some rows, false for those who are not ranked.
-local function ranks_of(g, rows, style, capacity)
-    local ranks = {}
-    for i, row in ipairs(rows) do
-        local user = row[1]
-        if style == 'c' and capacity == math.huge then
-            -- The offset is not needed.
-            local tag, _, prefix = held_of(g, user)
-            ranks[i] = tag == '=' and rank_at(g, 0, redis.call('ZSCORE', g.z, prefix .. user), style) or false
-        else
-            local offset, score = locate(g, user, capacity)
-            ranks[i] = offset and rank_at(g, offset, score, style) or false
-        end
-    end
-    return ranks
-end
-
--- Returns the score and the time of the users of some rows, false for those who are not ranked.
-local function entries_of(g, rows)
-    local found = {}
-    for i, row in ipairs(rows) do
-        local tag, _, prefix = held_of(g, row[1])
-        found[i] = tag == '=' and {redis.call('ZSCORE', g.z, prefix .. row[1]), prefix} or false
-    end
-    return found
-end
-
 -- Compares by bytes, as sorted sets do; Lua's own comparison follows the locale.
 local function comes_before(one, other)
     for i = 1, math.min(#one, #other) do
@@ -395,6 +348,71 @@ local function offset_of(z, score, member)
     return low, better
 end
 
+-- Returns how many members have a strictly better score, and subscore, than a member.
+local function better_than(g, score, member)
+    if g.width == 8 then
+        return redis.call('ZCOUNT', g.z, '-inf', '(' .. score)
+    end
+    return (offset_of(g.z, score, string.sub(member, 1, 8)))
+end
+
+-- Returns the rank of the entry at an offset, in a style: o, c or d. Starts at 1.
+local function rank_at(g, offset, score, style, member)
+    if style == 'o' then
+        return offset + 1
+    elseif style == 'c' then
+        return better_than(g, score, member) + 1
+    elseif g.width == 8 then
+        return redis.call('ZCOUNT', g.d, '-inf', '(' .. score) + 1
+    end
+    return (offset_of(g.d, score, string.sub(member, 1, 8))) + 1
+end
+
+local function is_in(segments, segment)
+    return string.find(' ' .. segments .. ' ', ' ' .. segment .. ' ', 1, true) ~= nil
+end
+
+-- Returns offset, score and head of a user; nil if the user is not ranked.
+local function locate(g, user, capacity)
+    local tag, _, prefix, segments = held_of(g, user)
+    if tag ~= '=' or (g.segment and not is_in(segments, g.segment)) then
+        return nil
+    end
+    local member = prefix .. user
+    local offset = redis.call('ZRANK', g.z, member)
+    if offset >= capacity then
+        return nil
+    end
+    return offset, redis.call('ZSCORE', g.z, member), prefix
+end
+
+-- Returns the ranks of the users of some rows, false for those who are not ranked.
+local function ranks_of(g, rows, style, capacity)
+    local ranks = {}
+    for i, row in ipairs(rows) do
+        local user = row[1]
+        if style == 'c' and capacity == math.huge then
+            -- The offset is not needed.
+            local tag, _, prefix = held_of(g, user)
+            ranks[i] = tag == '=' and rank_at(g, 0, redis.call('ZSCORE', g.z, prefix .. user), style, prefix) or false
+        else
+            local offset, score, prefix = locate(g, user, capacity)
+            ranks[i] = offset and rank_at(g, offset, score, style, prefix) or false
+        end
+    end
+    return ranks
+end
+
+-- Returns the score and the head of the users of some rows, false for those who are not ranked.
+local function entries_of(g, rows)
+    local found = {}
+    for i, row in ipairs(rows) do
+        local tag, _, prefix = held_of(g, row[1])
+        found[i] = tag == '=' and {redis.call('ZSCORE', g.z, prefix .. row[1]), prefix} or false
+    end
+    return found
+end
+
 -- Parses a capacity; '' means no limit.
 local function capacity_of(text)
     return text == '' and math.huge or tonumber(text)
@@ -413,12 +431,12 @@ local function admit(user, score, prefix)
     end
     viewer = {user = user, member = member, held = redis.call('HGET', live.h, user)}
     redis.call('ZADD', view.z, score, member)
-    count_score(view, redis.call('ZSCORE', view.z, member), 1)
+    count_score(view, redis.call('ZSCORE', view.z, member), 1, member)
     redis.call('HSET', live.h, user, '=' .. prefix .. '0' .. (view.segment and '|' .. view.segment or ''))
 end
 
 local function dismiss()
-    count_score(view, redis.call('ZSCORE', view.z, viewer.member), -1)
+    count_score(view, redis.call('ZSCORE', view.z, viewer.member), -1, viewer.member)
     redis.call('ZREM', view.z, viewer.member)
     if viewer.held then
         redis.call('HSET', live.h, viewer.user, viewer.held)
@@ -442,9 +460,9 @@ local function unreadable(style)
     view = segment == 'global' and live or segment_of(live, segment)
     local asked = ARGV[#ARGV]
     if asked ~= '' then
-        -- The time comes first, because it is bytes of fixed length; then the score and, after a space, the user.
-        local score, user = string.match(asked, '^(%S+) (.*)$', 9)
-        admit(user, tonumber(score), string.sub(asked, 1, 8))
+        -- The head comes first, because it is bytes of fixed length; then the score and, after a space, the user.
+        local score, user = string.match(asked, '^(%S+) (.*)$', 1 + live.width)
+        admit(user, tonumber(score), string.sub(asked, 1, live.width))
     end
     return nil
 end

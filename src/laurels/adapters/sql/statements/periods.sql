@@ -40,7 +40,7 @@ UPDATE periods SET swept = true WHERE id = $1;
 
 -- name: results
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
-       f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense
+       f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense, f.segment, f.subscore
 FROM finals f JOIN periods p ON p.id = f.period_id
 WHERE f.user_id = $1 AND f.segment = 'global' AND (p.frozen_at, p.id) < ($2, $3) AND p.state = 'frozen'
   AND p.board_id = ANY ($4::bigint[])
@@ -51,7 +51,7 @@ SELECT count(*), sum(score / $3::double precision) FROM finals WHERE period_id =
 
 -- name: finals_of_user
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
-       f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense, f.segment
+       f.place, f.user_id, f.score, f.achieved_at, f.competition, f.dense, f.segment, f.subscore
 FROM finals f JOIN periods p ON p.id = f.period_id
 WHERE f.user_id = $1 AND (f.period_id, f.segment) > ($2, $3) AND p.state IN ('frozen', 'superseded')
   AND p.board_id = ANY ($4::bigint[])
@@ -116,11 +116,11 @@ SELECT n.segment, (SELECT max(f.place) FROM finals f WHERE f.period_id = $1 AND 
 FROM named n WHERE n.segment IS NOT NULL LIMIT $4;
 
 -- name: final_page
-SELECT place, user_id, score, achieved_at, competition, dense FROM finals
+SELECT place, user_id, score, achieved_at, competition, dense, segment, subscore FROM finals
 WHERE period_id = $1 AND segment = $2 AND place > $3 ORDER BY place LIMIT $4;
 
 -- name: find_final
-SELECT place, user_id, score, achieved_at, competition, dense FROM finals
+SELECT place, user_id, score, achieved_at, competition, dense, segment, subscore FROM finals
 WHERE period_id = $1 AND segment = $2 AND user_id = ANY ($3::text[]);
 
 -- name: final_score
@@ -179,7 +179,7 @@ SELECT DISTINCT user_id FROM events WHERE board_id = $1 AND user_id > $2 ORDER B
 
 -- name: events_of_period
 -- Erased users keep their places in the final ranks, so that the places of other users do not change.
-SELECT user_id, score, at FROM events e
+SELECT user_id, score, at, subscore, operation FROM events e
 WHERE board_id = $1 AND user_id BETWEEN $2 AND $3
   AND (e.voided_by IS NULL OR (EXISTS (SELECT 1 FROM actions a WHERE a.id = e.voided_by AND a.kind = 'erase') AND EXISTS (
       SELECT 1 FROM finals f WHERE f.period_id = $6 AND f.segment = 'global' AND f.user_id = e.user_id)))

@@ -41,7 +41,7 @@ WHERE done_at IS NULL AND at < $1 ORDER BY at;
 UPDATE actions SET undone_by = $1 WHERE id = $2;
 
 -- name: events_by_id
-SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped FROM events
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped, subscore, operation FROM events
 WHERE board_id = $1 AND event_id = ANY ($2::text[]) ORDER BY seq;
 
 -- name: last_seq
@@ -49,7 +49,7 @@ SELECT coalesce(max(seq), 0) FROM events;
 
 -- name: voided_by
 -- The events of erased users stay void.
-SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped FROM events
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped, subscore, operation FROM events
 WHERE voided_by = $1 AND NOT EXISTS (SELECT 1 FROM actions a WHERE a.user_id = events.user_id AND a.kind = 'erase') LIMIT $2;
 
 -- name: is_busy

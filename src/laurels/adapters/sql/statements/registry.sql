@@ -73,9 +73,10 @@ DELETE FROM token_revocations WHERE at < $1;
 INSERT INTO boards (uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public,
                     windows, segments, start_at, end_at, archived_at, created_at, revision, metadata,
                     grace_s, flush_ms, rewards, keep_events_days, keep_periods_days, pruned_before, public_fields,
-                    players_may_write, player_writes_per_minute, shards, reshard, rank_on_write, created_by, review)
+                    players_may_write, player_writes_per_minute, shards, reshard, rank_on_write, created_by, review,
+                    subscore, score_ttl_s, operations)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
-        $24, $25, $26, $27, $28, $29, $30, $31, $32)
+        $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)
 ON CONFLICT (uuid) DO NOTHING RETURNING id;
 
 -- name: update_board
@@ -83,14 +84,14 @@ UPDATE boards SET name = $1, capacity = $2, min_score = $3, max_score = $4, publ
                   end_at = $8, archived_at = $9, metadata = $10, grace_s = $11, flush_ms = $12, rewards = $13,
                   keep_events_days = $14, keep_periods_days = $15, pruned_before = $16, public_fields = $17,
                   players_may_write = $18, player_writes_per_minute = $19, shards = $20, reshard = $21,
-                  rank_on_write = $22, segments = $23, filling = $24, review = $25, revision = revision + 1
-WHERE id = $26 AND revision = $27;
+                  rank_on_write = $22, segments = $23, filling = $24, review = $25, score_ttl_s = $26, revision = revision + 1
+WHERE id = $27 AND revision = $28;
 
 -- name: boards
 SELECT id, uuid, pod_id, name, rule, sort_order, ties, capacity, min_score, max_score, public, windows, segments,
        start_at, end_at, archived_at, created_at, revision, metadata, grace_s, flush_ms, rewards, keep_events_days,
        keep_periods_days, pruned_before, public_fields, players_may_write, player_writes_per_minute, shards, reshard,
-       rank_on_write, created_by, filling, review
+       rank_on_write, created_by, filling, review, subscore, score_ttl_s, operations
 FROM boards WHERE deleted_at IS NULL AND ($1::bigint[] IS NULL OR id = ANY ($1::bigint[])) ORDER BY id;
 
 -- name: put_template

@@ -1,22 +1,22 @@
 -- Statements that both ledgers run, in PostgreSQL's syntax. adapters/sql/files.py converts them for SQLite.
 
 -- name: rows_page
-SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM scores
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
 WHERE period_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3;
 
 -- name: count_rows
 SELECT count(*) FROM scores;
 
 -- name: rows_of_user
-SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM scores
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
 WHERE period_id = ANY ($1::bigint[]) AND user_id = $2 AND score IS NOT NULL;
 
 -- name: user_events
-SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped FROM events
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped, subscore, operation FROM events
 WHERE board_id = $1 AND user_id = $2 AND seq < $3 ORDER BY seq DESC LIMIT $4;
 
 -- name: board_events
-SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped FROM events
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL AS voided, metadata, stamped, subscore, operation FROM events
 WHERE board_id = $1 AND seq > $2 AND (voided_by IS NULL OR $3) ORDER BY seq LIMIT $4;
 
 -- name: count_board_events
@@ -36,12 +36,12 @@ SELECT user_id FROM (SELECT DISTINCT user_id FROM scores
 ORDER BY user_id LIMIT $3;
 
 -- name: rows_between
-SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM scores
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id BETWEEN $2 AND $3
 ORDER BY user_id;
 
 -- name: events_between
-SELECT user_id, score, at FROM events
+SELECT user_id, score, at, subscore, operation FROM events
 WHERE board_id = $1 AND user_id BETWEEN $2 AND $3 AND voided_by IS NULL ORDER BY user_id, seq;
 
 -- name: insert_action
@@ -50,7 +50,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (pod_id, board_id, action_id) DO NOTHING RETURNING id;
 
 -- name: bases_between
-SELECT period_id, user_id, score, achieved_at, total, has_nonzero FROM bases
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, subscore, last_at FROM bases
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id BETWEEN $2 AND $3;
 
 -- name: profiles_between
@@ -61,15 +61,15 @@ WHERE pod_id = $1 AND user_id BETWEEN $2 AND $3;
 SELECT user_id, board_id, hidden FROM hides WHERE pod_id = $1 AND user_id BETWEEN $2 AND $3;
 
 -- name: rows_of_period_users
-SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments FROM scores
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
 WHERE period_id = $1 AND user_id = ANY ($2::text[]);
 
 -- name: bases_of_users
-SELECT period_id, user_id, score, achieved_at, total, has_nonzero FROM bases
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, subscore, last_at FROM bases
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = $1 AND state = 'open') AND user_id = ANY ($2::text[]);
 
 -- name: events_of_users
-SELECT user_id, score, at FROM events
+SELECT user_id, score, at, subscore, operation FROM events
 WHERE board_id = $1 AND user_id = ANY ($2::text[]) AND voided_by IS NULL ORDER BY user_id, seq;
 
 -- name: action_by_key
@@ -81,7 +81,7 @@ SELECT EXISTS (SELECT 1 FROM periods WHERE board_id = ANY ($1::bigint[]) AND sta
 
 -- name: event_with_act
 -- The event that has an id, and the action that voided it.
-SELECT e.user_id, e.score, e.at, e.stamped, e.metadata, a.kind, a.undone_by
+SELECT e.user_id, e.score, e.at, e.stamped, e.metadata, e.subscore, e.operation, a.kind, a.undone_by
 FROM events e LEFT JOIN actions a ON a.id = e.voided_by WHERE e.board_id = $1 AND e.event_id = $2;
 
 -- name: reviews

@@ -32,3 +32,18 @@ CREATE TABLE kept_metadata (
     metadata TEXT NOT NULL,
     PRIMARY KEY (board_id, user_id, at, event_id)
 ) STRICT;
+
+-- Subscores, which break ties before the time does. `subscore` of a board: its order; NULL: there are no subscores.
+ALTER TABLE boards ADD COLUMN subscore TEXT;
+ALTER TABLE events ADD COLUMN subscore INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE scores ADD COLUMN subscore INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE bases ADD COLUMN subscore INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE finals ADD COLUMN subscore INTEGER NOT NULL DEFAULT 0;
+
+-- Scores that expire, and operations other than the board's rule. `last_at`: the time of the user's last event, on boards that
+-- need it. `operation` NULL: the rule of the board.
+ALTER TABLE boards ADD COLUMN score_ttl_s INTEGER;
+ALTER TABLE boards ADD COLUMN operations TEXT NOT NULL DEFAULT '[]';  -- JSON list
+ALTER TABLE events ADD COLUMN operation TEXT;
+ALTER TABLE scores ADD COLUMN last_at INTEGER;
+ALTER TABLE bases ADD COLUMN last_at INTEGER;

@@ -11,8 +11,8 @@ FROM json_each(?) AS k JOIN periods p ON p.id = (
 );
 
 -- name: insert_final
-INSERT INTO finals (period_id, segment, place, user_id, score, achieved_at, competition, dense)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO finals (period_id, segment, place, user_id, score, achieved_at, competition, dense, subscore)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
 -- name: insert_grant
@@ -21,19 +21,21 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
 -- name: old_events
-SELECT seq, board_id, user_id, score, at, received_at, voided_by IS NOT NULL FROM events
+SELECT seq, board_id, user_id, score, at, received_at, voided_by IS NOT NULL, subscore, operation FROM events
 WHERE seq > ? ORDER BY seq LIMIT ?;
 
 -- name: delete_event
 DELETE FROM events WHERE seq = ?;
 
 -- name: find_base
-SELECT score, achieved_at, total, has_nonzero FROM bases WHERE period_id = ? AND user_id = ?;
+SELECT score, achieved_at, total, has_nonzero, subscore, last_at FROM bases WHERE period_id = ? AND user_id = ?;
 
 -- name: put_base
-INSERT INTO bases (period_id, user_id, score, achieved_at, total, has_nonzero) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO bases (period_id, user_id, score, achieved_at, total, has_nonzero, subscore, last_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (period_id, user_id) DO UPDATE SET
-    score = excluded.score, achieved_at = excluded.achieved_at, total = excluded.total, has_nonzero = excluded.has_nonzero;
+    score = excluded.score, achieved_at = excluded.achieved_at, total = excluded.total, has_nonzero = excluded.has_nonzero,
+    subscore = excluded.subscore, last_at = excluded.last_at;
 
 -- name: segments_of_erased
 SELECT f.user_id, f.segment FROM finals f

@@ -13,13 +13,13 @@ ON CONFLICT (pod_id, user_id) DO UPDATE SET
     attributes = excluded.attributes;
 
 -- name: open_rows
-SELECT b.id, s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden, s.segments
+SELECT b.id, s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden, s.segments, s.subscore, s.last_at
 FROM boards b CROSS JOIN periods p ON p.board_id = b.id AND p.state = 'open'
 CROSS JOIN scores s ON s.period_id = p.id AND s.user_id = :user
 WHERE b.pod_id = :pod AND (:board = 0 OR b.id = :board);
 
 -- name: events_like
-SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL, metadata, stamped FROM events
+SELECT seq, event_id, user_id, score, at, received_at, voided_by IS NOT NULL, metadata, stamped, subscore, operation FROM events
 WHERE seq > ? AND seq <= ? AND +board_id = ? AND metadata IS NOT NULL AND received_at < ?
   AND NOT EXISTS (SELECT 1 FROM json_each(?) WHERE instr(metadata, value) = 0) ORDER BY seq;
 
@@ -32,5 +32,5 @@ UPDATE events SET voided_by = NULL WHERE board_id = ? AND seq IN (SELECT value F
 RETURNING user_id;
 
 -- name: clear_row
-UPDATE scores SET score = NULL, achieved_at = NULL, total = NULL, has_nonzero = 0, hidden = 0, segments = ?, version = ?
+UPDATE scores SET score = NULL, achieved_at = NULL, total = NULL, has_nonzero = 0, subscore = 0, last_at = NULL, hidden = 0, segments = ?, version = ?
 WHERE period_id = ? AND user_id = ?;

@@ -4,17 +4,17 @@
 SELECT id, revision FROM boards WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: rows_of_keys
-SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden, s.segments
+SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden, s.segments, s.subscore, s.last_at
 FROM json_each(?) AS k CROSS JOIN scores AS s ON s.period_id = json_extract(k.value, '$[0]')
     AND s.user_id = json_extract(k.value, '$[1]');
 
 -- name: rows_of_keys_in_period
-SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden, s.segments
+SELECT s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden, s.segments, s.subscore, s.last_at
 FROM json_each(?2) AS k CROSS JOIN scores AS s ON s.period_id = ?1 AND s.user_id = k.value;
 
 -- name: insert_event
-INSERT INTO events (seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO events (seq, board_id, event_id, user_id, score, at, stamped, received_at, metadata, subscore, operation)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (board_id, event_id) DO NOTHING;
 
 -- name: event_numbers
@@ -25,14 +25,15 @@ SELECT count(*) FROM events WHERE board_id = ? AND user_id = ? AND (? IS NULL OR
                               AND voided_by IS NULL;
 
 -- name: find_event
-SELECT seq, user_id, score, at, stamped, metadata FROM events WHERE board_id = ? AND event_id = ?;
+SELECT seq, user_id, score, at, stamped, metadata, subscore, operation FROM events WHERE board_id = ? AND event_id = ?;
 
 -- name: put_row
-INSERT INTO scores (period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO scores (period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments, subscore, last_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (period_id, user_id) DO UPDATE SET
     score = excluded.score, achieved_at = excluded.achieved_at, total = excluded.total,
-    has_nonzero = excluded.has_nonzero, version = excluded.version;
+    has_nonzero = excluded.has_nonzero, version = excluded.version, subscore = excluded.subscore,
+    last_at = excluded.last_at;
 
 -- name: take_versions
 UPDATE counters SET value = value + ? WHERE name = 'version' RETURNING value;
@@ -44,16 +45,17 @@ UPDATE counters SET value = value + ? WHERE name = 'event' RETURNING value;
 SELECT value FROM counters WHERE name = 'version';
 
 -- name: changed_rows
-SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
 WHERE version >= ? ORDER BY version LIMIT ?;
 
 -- name: count_changed
 SELECT count(*) FROM (SELECT 1 FROM scores WHERE version >= ? LIMIT ?);
 
 -- name: events_at
-SELECT seq, event_id, user_id, score, at, received_at, voided, metadata, stamped FROM (
+SELECT seq, event_id, user_id, score, at, received_at, voided, metadata, stamped, subscore, operation FROM (
     SELECT e.seq, e.event_id, e.user_id, e.score, e.at, e.received_at, e.voided_by IS NOT NULL AS voided, e.metadata,
-           e.stamped, row_number() OVER (PARTITION BY e.user_id ORDER BY e.score <> 0 DESC, e.event_id) AS n
+           e.stamped, e.subscore, e.operation,
+           row_number() OVER (PARTITION BY e.user_id ORDER BY e.score <> 0 DESC, e.event_id) AS n
     FROM json_each(?) AS m CROSS JOIN events e
         ON e.user_id = json_extract(m.value, '$[0]') AND e.at = json_extract(m.value, '$[1]')
     WHERE e.board_id = ? AND e.voided_by IS NULL
@@ -67,26 +69,26 @@ SELECT count(*), sum(score / :unit) FROM (
     ORDER BY CASE WHEN :capacity < 0 THEN 0 ELSE score * :sign END LIMIT :capacity);
 
 -- name: ordered_rows_desc_earliest
-SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
-WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score DESC, achieved_at, user_id LIMIT ?;
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
+WHERE period_id = ?1 AND score IS NOT NULL AND hidden = 0 ORDER BY score DESC, subscore * ?3, achieved_at, user_id LIMIT ?2;
 
 -- name: ordered_rows_desc_latest
-SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
-WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score DESC, achieved_at DESC, user_id LIMIT ?;
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
+WHERE period_id = ?1 AND score IS NOT NULL AND hidden = 0 ORDER BY score DESC, subscore * ?3, achieved_at DESC, user_id LIMIT ?2;
 
 -- name: ordered_rows_asc_earliest
-SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
-WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score, achieved_at, user_id LIMIT ?;
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
+WHERE period_id = ?1 AND score IS NOT NULL AND hidden = 0 ORDER BY score, subscore * ?3, achieved_at, user_id LIMIT ?2;
 
 -- name: ordered_rows_asc_latest
-SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
-WHERE period_id = ? AND score IS NOT NULL AND hidden = 0 ORDER BY score, achieved_at DESC, user_id LIMIT ?;
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
+WHERE period_id = ?1 AND score IS NOT NULL AND hidden = 0 ORDER BY score, subscore * ?3, achieved_at DESC, user_id LIMIT ?2;
 
 -- name: void_user_events
 UPDATE events SET voided_by = ? WHERE board_id = ? AND user_id = ? AND voided_by IS NULL;
 
 -- name: board_rows_of_user
-SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open') AND user_id = ?;
 
 -- name: delete_bases
@@ -106,7 +108,7 @@ INSERT INTO profiles (pod_id, user_id, region, region_at) VALUES (?, ?, ?, ?)
 ON CONFLICT (pod_id, user_id) DO UPDATE SET region = excluded.region, region_at = excluded.region_at;
 
 -- name: rows_to_resegment
-SELECT b.segments, s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden, s.segments
+SELECT b.segments, s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden, s.segments, s.subscore, s.last_at
 FROM boards b CROSS JOIN periods p ON p.board_id = b.id AND p.state = 'open'
 CROSS JOIN scores s ON s.period_id = p.id AND s.user_id = ?
 WHERE b.pod_id = ? AND b.segments <> '["global"]';
@@ -118,7 +120,7 @@ UPDATE scores SET segments = ?, version = ? WHERE period_id = ? AND user_id = ?;
 UPDATE scores SET hidden = ?, version = ? WHERE period_id = ? AND user_id = ?;
 
 -- name: rows_of_users
-SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments FROM scores
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
 WHERE period_id IN (SELECT id FROM periods WHERE board_id = ? AND state = 'open')
   AND user_id IN (SELECT value FROM json_each(?));
 

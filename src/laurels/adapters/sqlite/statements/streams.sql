@@ -9,7 +9,7 @@ WHERE replays.outcome = 'discarded' AND excluded.outcome <> 'discarded';
 SELECT value FROM counters WHERE name = 'event';
 
 -- name: accepted_after
-SELECT board_id, seq, event_id, user_id, score, at, received_at, 0, metadata, stamped FROM events
+SELECT board_id, seq, event_id, user_id, score, at, received_at, 0, metadata, stamped, subscore, operation FROM events
 WHERE seq > :after AND (:up_to IS NULL OR seq <= :up_to) AND voided_by IS NULL
   AND (:without = '[]' OR +board_id NOT IN
        (SELECT id FROM boards WHERE pod_id IN (SELECT value FROM json_each(:without))))

@@ -15,7 +15,7 @@ for i, asked in ipairs(cmsgpack.unpack(ARGV[1])) do
     else
         local first = math.max(0, offset - asked[2])
         local last = math.min(count - 1, offset + asked[3])
-        local better = redis.call('ZCOUNT', view.z, '-inf', '(' .. score)
+        local better = better_than(view, score, prefix)
         local page
         if first == last then
             page = {prefix .. asked[1], score}
@@ -26,7 +26,7 @@ for i, asked in ipairs(cmsgpack.unpack(ARGV[1])) do
         if first == offset and style == 'c' then
             rank = better + 1
         else
-            rank = rank_at(view, first, page[2], style)
+            rank = rank_at(view, first, page[2], style, page[1])
         end
         found[i] = {count, rank, page, first, better}
     end

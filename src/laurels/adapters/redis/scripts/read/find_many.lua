@@ -6,6 +6,6 @@ end
 local found = {}
 for i, user in ipairs(cmsgpack.unpack(ARGV[1])) do
     local offset, score, prefix = locate(view, user, capacity)
-    found[i] = offset and {rank_at(view, offset, score, ARGV[2]), score, prefix} or false
+    found[i] = offset and {rank_at(view, offset, score, ARGV[2], prefix), score, prefix} or false
 end
 return reply('ok', found)

@@ -15,4 +15,4 @@ if start >= stop then
     return reply('ok', count, before, after - before, start, 0, {})
 end
 local page = redis.call('ZRANGE', view.z, start, stop - 1, 'WITHSCORES')
-return reply('ok', count, before, after - before, start, rank_at(view, start, page[2], style), page)
+return reply('ok', count, before, after - before, start, rank_at(view, start, page[2], style, page[1]), page)

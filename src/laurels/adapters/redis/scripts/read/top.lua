@@ -10,4 +10,4 @@ if offset >= stop then
     return reply('ok', count, 0, {})
 end
 local page = redis.call('ZRANGE', view.z, offset, stop - 1, 'WITHSCORES')
-return reply('ok', count, rank_at(view, offset, page[2], style), page)
+return reply('ok', count, rank_at(view, offset, page[2], style, page[1]), page)

@@ -1,5 +1,5 @@
 -- ARGV: the new generation's id, the lease of its builder in milliseconds, the live generation that it replaces ('' for
--- none, or 'any'), the history that its rows come from, the known floor. Returns 'ok', or 'busy' while another builder
+-- none, or 'any'), the history that its rows come from, the known floor, the width of its heads. Returns 'ok', or 'busy' while another builder
 -- has the lease, or if another builder was faster.
 local epoch = epoch_now()
 if not epoch then
@@ -17,5 +17,5 @@ give_up_building()
 clean(500)
 raise_floor(ARGV[5])
 redis.call('HSET', META, 'b:id', ARGV[1], 'until', now_ms() + tonumber(ARGV[2]), 'lease', ARGV[2], 'b:epoch', epoch,
-           'b:hist', ARGV[4], 'b:rev', 0, 'b:dense', claim[4] or '0')
+           'b:hist', ARGV[4], 'b:rev', 0, 'b:dense', claim[4] or '0', 'b:width', ARGV[6])
 return reply('ok')

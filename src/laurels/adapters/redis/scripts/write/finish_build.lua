@@ -18,7 +18,7 @@ for _, part in ipairs({'z', 'h', 'd', 'n'}) do
 end
 local b = building
 redis.call('DEL', META)
-redis.call('HSET', META, 'id', b.id, 'rev', b.rev, 'dense', b.dense and '1' or '0',
+redis.call('HSET', META, 'id', b.id, 'rev', b.rev, 'dense', b.dense and '1' or '0', 'width', b.width,
            'epoch', epoch, 'pos', ARGV[2], 'hist', b.hist, 'floor', kept[2] or '0')
 if want_dense then
     redis.call('HSET', META, 'want_dense', want_dense)
