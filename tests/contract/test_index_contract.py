@@ -51,7 +51,7 @@ standings = st.builds(
 )
 
 
-def _random(rng: random.Random, spread: int) -> Standing | None:
+def _random(rng: random.Random, spread: int) -> Standing:
     return Standing(float(rng.randrange(-spread, spread)), rng.randrange(3), subscore=rng.randrange(3))
 
 
@@ -165,9 +165,7 @@ class IndexMachine(RuleBasedStateMachine):
     def crowd(self, seed: int) -> None:
         """Submit scores for all users, who are more than any capacity."""
         rng = random.Random(seed)
-        self.write(
-            [(user, Standing(float(rng.randrange(40)), rng.randrange(3), subscore=rng.randrange(3))) for user in USERS]
-        )
+        self.write([(user, _random(rng, 40)) for user in USERS])
 
     @rule(seed=st.integers(0, 1000))
     def sink(self, seed: int) -> None:
@@ -416,7 +414,13 @@ class IndexMachine(RuleBasedStateMachine):
             ),
         )
         return [
-            RankEntry(row.user_id, row.standing.score, row.standing.achieved_at, number, row.standing.subscore)
+            RankEntry(
+                row.user_id,
+                row.standing.score,
+                row.standing.achieved_at,
+                number,
+                None if ranking.subscore is None else row.standing.subscore,
+            )
             for number, row in enumerate(rows, 1)
             if row.standing
         ]
@@ -424,7 +428,7 @@ class IndexMachine(RuleBasedStateMachine):
     def rank(self, user: str) -> int | None:
         return next((place.rank for place in self.model() if place.user_id == user), None)
 
-    def better(self, model: list[RankEntry]) -> dict[tuple[float, int], int]:
+    def better(self, model: list[RankEntry]) -> dict[tuple[float, int | None], int]:
         """Return by score and subscore how many users have a better one. The model is in the order of these."""
         return {(place.score, place.subscore): number for number, place in reversed(list(enumerate(model)))}
 

@@ -57,7 +57,7 @@ KINDS = [("global",), ("global", "region"), ("global", "circle"), ("global", "re
 
 
 def _told(standing: Standing | None) -> tuple[float, int, int] | None:
-    return standing and (standing.score, standing.achieved_at, standing.subscore)
+    return None if standing is None else (standing.score, standing.achieved_at, standing.subscore)
 
 
 class LedgerMachine(RuleBasedStateMachine):

@@ -37,7 +37,7 @@ scores = st.one_of(
 events = st.lists(st.tuples(st.sampled_from(USERS), scores, st.integers(0, 3)), min_size=1, max_size=15)
 
 
-@given(boards, events, st.integers(0, 70), st.randoms(use_true_random=False))
+@given(boards, events, st.integers(0, 70), st.sampled_from([None, "asc", "desc"]), st.randoms(use_true_random=False))
 @settings(max_examples=examples(120))
 def test_every_http_read_equals_the_model(
     api: httpx.Client,
@@ -45,14 +45,18 @@ def test_every_http_read_equals_the_model(
     model: ModelBoard,
     drawn: list[tuple[str, float, int]],
     crowd: int,
+    sub_order: str | None,
     rng: random.Random,
 ) -> None:
-    model.events = {}
-    uuid = new_board(rule=model.rule, order=model.order, ties=model.ties, capacity=model.capacity)
+    model.events, model.sub_order = {}, sub_order
+    uuid = new_board(
+        rule=model.rule, order=model.order, ties=model.ties, capacity=model.capacity, subscore=model.sub_order
+    )
     board = f"/api/v1/leaderboards/{uuid}"
     # Enough users to exceed the capacity.
     drawn = drawn + [(rng.choice(USERS), float(rng.randrange(20)), rng.randrange(3)) for _ in range(crowd)]
     events = [(f"event-{number}", *each) for number, each in enumerate(drawn)]
+    model.subscores = {event[0]: 0 if sub_order is None else rng.randrange(-1, 3) for event in events}
     sent = events + rng.choices(events, k=len(events) // 2)
     rng.shuffle(sent)
     while sent:
@@ -73,10 +77,11 @@ def put_one(api: httpx.Client, board: str, model: ModelBoard, event_id: str, use
     before_rank = rank_of(model, before)
     known = event_id in model.events
     model.submit(event_id, user, score, at)
-    answer = put(api, f"{board}/users/{quote(user, safe='')}", item(event_id, score, at))
+    answer = put(api, f"{board}/users/{quote(user, safe='')}", item(model, event_id, score, at))
     after = model.fold(user)
     assert after is not None
     assert (answer["score"], answer["previousScore"]) == (after.score, before and before.score)
+    assert answer.get("subscore") == (None if model.sub_order is None else after.subscore)
     assert (answer["rank"], answer["previousRank"]) == (rank_of(model, after), before_rank)
     assert answer["duplicate"] == known
     assert answer["rankState"] == ("ranked" if answer["rank"] else "outside_capacity")
@@ -87,7 +92,7 @@ def post_many(api: httpx.Client, board: str, model: ModelBoard, sent: list[tuple
     response = api.post(
         f"{board}/scores",
         content=msgspec.json.encode(
-            {"scores": [item(event_id, score, at) | {"userId": user} for event_id, user, score, at in sent]}
+            {"scores": [item(model, event_id, score, at) | {"userId": user} for event_id, user, score, at in sent]}
         ),
         headers={"Content-Type": "application/json"},
     )
@@ -181,7 +186,12 @@ def check_place(
 ) -> None:
     """Check where a score would stand: as a new user who reaches it after all others."""
     asked = {"ranking": style} if style else {}
-    with_new = replace(model, events=model.events | {"new": ("new user", score, 10)})
+    worst = 1_000_000 if model.sub_order == "asc" else -1_000_000
+    with_new = replace(
+        model,
+        events=model.events | {"new": ("new user", score, 10)},
+        subscores=model.subscores | ({} if model.sub_order is None else {"new": worst}),
+    )
     new = with_new.fold("new user")
     assert new is not None
     ranked = [player.user for player in with_new.ranked()]
@@ -194,7 +204,8 @@ def check_place(
         assert answer["rank"] is None
         assert answer["users"] == entries[-2:]
     among = model.ranked() if "new user" in ranked else model.everybody()
-    better = [p for p in among if (p.score > score if model.order == "desc" else p.score < score)]
+    own = model.tie(score, new.subscore)
+    better = [p for p in among if model.tie(p.score, p.subscore) < own]
     assert answer["percentile"] == 100 * (len(among) - len(better)) / len(among)
 
 
@@ -216,7 +227,7 @@ def check_subset(api: httpx.Client, board: str, model: ModelBoard, rng: random.R
     assert response.status_code == 200, response.text
     answer = response.json()
     among = [player for player in model.ranked() if player.user in friends]
-    subset = ModelBoard(model.rule, model.order, model.ties)
+    subset = ModelBoard(model.rule, model.order, model.ties, sub_order=model.sub_order, subscores=model.subscores)
     subset.events = {key: event for key, event in model.events.items() if event[0] in {p.user for p in among}}
     assert answer["users"] == [
         entry(model, player, style) | {"position": subset.rank(player, style)} for player in among
@@ -224,17 +235,19 @@ def check_subset(api: httpx.Client, board: str, model: ModelBoard, rng: random.R
     assert answer["missing"] == [user for user in friends if user not in {player.user for player in among}]
 
 
-def item(event_id: str, score: float, at: int) -> dict[str, Any]:
-    return {"eventId": event_id, "score": score, "timestamp": moment(at)}
+def item(model: ModelBoard, event_id: str, score: float, at: int) -> dict[str, Any]:
+    told = {"eventId": event_id, "score": score, "timestamp": moment(at)}
+    return told if model.sub_order is None else told | {"subscore": model.subscores[event_id]}
 
 
 def entry(model: ModelBoard, player: Player, style: str | None) -> dict[str, Any]:
-    return {
+    told = {
         "userId": player.user,
         "rank": model.rank(player, style),
         "score": player.score,
         "timestamp": moment(player.at),
     }
+    return told if model.sub_order is None else told | {"subscore": player.subscore}
 
 
 def rank_of(model: ModelBoard, player: Player | None) -> int | None:

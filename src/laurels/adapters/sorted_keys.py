@@ -110,7 +110,8 @@ class RankedKeys:
             if style is not RankStyle.COMPETITION:
                 rank = self._rank_at(offset, key, style)
         score, subscore, at = decode_head(self._sorting, key)
-        return Found(RankEntry(user_of(key), score, at, rank, subscore), better, self.total)
+        shown = None if self._sorting.subscore is None else subscore
+        return Found(RankEntry(user_of(key), score, at, rank, shown), better, self.total)
 
     def around(self, key: bytes | None, above: int, below: int, style: RankStyle) -> Page | None:
         """Return the entry of a key and its neighbours; None if it is not ranked. O(log n + above + below)."""

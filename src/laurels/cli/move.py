@@ -20,7 +20,8 @@ PAGE = 1000
 PATIENT = 8
 # The fields that define a board. The server derives the other fields of its response.
 DEFINITION = (
-    "UUID", "podId", "name", "rule", "order", "ties", "capacity", "windows", "segments", "public",
+    "UUID", "podId", "name", "rule", "order", "ties", "subscore", "scoreTtlSeconds", "operations", "review",
+    "capacity", "windows", "segments", "public",
     "publicFields", "playersMayWrite", "playerWritesPerMinute", "metadata",
     "graceSeconds", "flushMs", "shards", "rankOnWrite",
 )  # fmt: skip
@@ -192,7 +193,7 @@ class Move:
             created: dict[str, Any] = await call(self._target, "POST", "/api/v1/leaderboards", json=definition)
         except Conflict:
             created = await call(self._target, "GET", path)
-            fixed = ("podId", "rule", "order", "ties", "windows", "segments")
+            fixed = ("podId", "rule", "order", "ties", "windows", "segments", "subscore", "operations")
             if any(created[name] != board[name] for name in fixed):
                 raise
         return created

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 BATCH_ITEMS = 1000
 BATCH_BYTES = 4 * 1024 * 1024
 LINE_BYTES = 64 * 1024
-COLUMNS = ["userId", "score", "timestamp", "eventId", "metadata", "stamped"]
+COLUMNS = ["userId", "score", "subscore", "operation", "timestamp", "eventId", "metadata", "stamped"]
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 # What a spreadsheet takes for a formula, after any number of apostrophes.
 _FORMULA = re.compile(r"'*[=+\-@]")
@@ -198,6 +198,8 @@ def _csv_item(cells: dict[str | None, Any]) -> Item | str:
         item["stamped"] = True
     try:
         item["score"] = json.loads(score)
+        if "subscore" in item:
+            item["subscore"] = json.loads(item["subscore"])
         if "metadata" in item:
             item["metadata"] = json.loads(item["metadata"], parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

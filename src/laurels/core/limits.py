@@ -21,6 +21,10 @@ AROUND_ENTRIES = 500
 FOUND_USERS = 50
 BUCKETS = 1000
 REVIEW_RULES = 20
+# Of one event; a sum of 2^32 of them fits 64 bits.
+SUBSCORE = 2**31 - 1
+# The longest time that a score stays without a newer one.
+SCORE_TTL_S = 10 * 366 * 86_400
 REVIEW_MATCHES = 20
 # Templates of boards in a pod.
 TEMPLATES = 100

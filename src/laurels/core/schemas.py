@@ -48,6 +48,7 @@ class FieldMappings(Struct, frozen=True, omit_defaults=True, rename="camel"):
     # None: use the timestamp of the Kafka record.
     timestamp: str | None = None
     region: str | None = None
+    subscore: str | None = None
 
 
 class SchemaTerms(Struct, frozen=True, omit_defaults=True, rename="camel"):

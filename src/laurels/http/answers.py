@@ -29,6 +29,9 @@ class Problem(Answer, omit_defaults=True):
     rule: Annotated[str, Meta(description="The rule that the value breaks.")] | None = None
 
 
+ShownSubscore = Annotated[int, Meta(description="Only on boards with subscores.")]
+
+
 class PeriodScore(Answer):
     window: str
     period: str
@@ -37,6 +40,7 @@ class PeriodScore(Answer):
     previous_rank: int | None
     previous_score: float | None
     rank_state: RankState
+    subscore: ShownSubscore | UnsetType | None = UNSET
 
 
 LateWindows = Annotated[
@@ -66,6 +70,7 @@ class ScoreAnswer(Answer):
         Meta(description="Every period that counted the score. The fields above are of the first one."),
     ]
     late_windows: LateWindows
+    subscore: ShownSubscore | UnsetType | None = UNSET
 
 
 class BoardsScoreAnswer(Answer):
@@ -85,6 +90,7 @@ class ScoreResult(Answer):
     rank_state: RankState | None = None
     late_windows: LateWindows = field(default_factory=list)
     problem: Problem | None = None
+    subscore: ShownSubscore | UnsetType | None = UNSET
 
 
 class BatchAnswer(Answer):
@@ -103,6 +109,7 @@ class Entry(Answer, gc=False):
         dict[str, Any] | UnsetType | None, Meta(description="If requested: of the event at the time of the score.")
     ] = UNSET
     attributes: Annotated[dict[str, Any] | UnsetType | None, Meta(description="If requested: of the user.")] = UNSET
+    subscore: ShownSubscore | UnsetType = UNSET
 
 
 class TopAnswer(Answer):
@@ -136,6 +143,7 @@ class RankAnswer(Answer):
     rank_state: Annotated[
         Literal["outside_capacity"] | UnsetType, Meta(description="Why the user has no rank. Missing if there is one.")
     ] = UNSET
+    subscore: ShownSubscore | UnsetType = UNSET
 
 
 class ScorePlaceAnswer(Answer):
@@ -247,6 +255,8 @@ class HistoryEvent(Answer):
         bool, Meta(description="No longer counts: the event was voided, or the user was removed after it.")
     ]
     metadata: dict[str, Any] | None
+    subscore: ShownSubscore | UnsetType = UNSET
+    operation: Annotated[str | UnsetType, Meta(description="If it was not the rule of the board.")] = UNSET
 
 
 class HistoryAnswer(Answer):
@@ -264,6 +274,8 @@ class BoardEvent(Answer):
     metadata: dict[str, Any] | None
     stamped: Annotated[bool, Meta(description="The timestamp was set by a server, not by the sender.")]
     voided: bool
+    subscore: ShownSubscore | UnsetType = UNSET
+    operation: Annotated[str | UnsetType, Meta(description="If it was not the rule of the board.")] = UNSET
 
 
 class EventsAnswer(Answer):
@@ -281,6 +293,7 @@ class UserScoreEntry(Answer):
     score: float
     rank: Annotated[int | None, Meta(description="null: outside the board's capacity.")]
     timestamp: Instant
+    subscore: ShownSubscore | UnsetType = UNSET
 
 
 class UserScoresAnswer(Answer):
@@ -324,6 +337,7 @@ class ResultEntry(Answer):
     score: float
     timestamp: Instant
     total_users: int
+    subscore: ShownSubscore | UnsetType = UNSET
 
 
 class ResultsAnswer(Answer):
@@ -442,6 +456,9 @@ class BoardAnswer(Answer):
     keep_events_days: int | None
     keep_periods_days: int | None
     review: Annotated[list[ReviewRuleBody], Meta(description="Empty without a key of the pod.")]
+    subscore: Order | None
+    score_ttl_seconds: int | None
+    operations: list[str]
     pruned_before: Annotated[
         Instant | None, Meta(description="Events before this time may be deleted, and new ones are refused.")
     ]

@@ -70,6 +70,9 @@ def read_board(body: BoardDefinition) -> Board:
         keep_events_days=body.keep_events_days,
         keep_periods_days=body.keep_periods_days,
         review=read_review(body.review),
+        subscore=body.subscore,
+        score_ttl_s=body.score_ttl_seconds,
+        operations=tuple(dict.fromkeys(body.operations)),
     )
 
 
@@ -100,6 +103,9 @@ def show_definition(board: Board) -> BoardDefinition:
         keep_events_days=board.keep_events_days,
         keep_periods_days=board.keep_periods_days,
         review=show_review(board.review),
+        subscore=board.subscore,
+        score_ttl_seconds=board.score_ttl_s,
+        operations=list(board.operations),
     )
 
 

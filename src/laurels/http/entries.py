@@ -18,7 +18,10 @@ def read_selection(query: SelectionQuery) -> Selection:
 
 def show_entries(entries: Sequence[RankEntry], names: Mapping[str, PublicProfile]) -> list[Entry]:
     if not names:
-        return [Entry(each.user_id, each.rank, each.score, to_datetime(each.achieved_at)) for each in entries]
+        if entries and entries[0].subscore is None:
+            # As below, faster: most boards have no subscores.
+            return [Entry(each.user_id, each.rank, each.score, to_datetime(each.achieved_at)) for each in entries]
+        return [show_entry(entry, NO_PROFILE) for entry in entries]
     return [show_entry(entry, names.get(entry.user_id, NO_PROFILE)) for entry in entries]
 
 
@@ -30,4 +33,5 @@ def show_entry(entry: RankEntry, named: PublicProfile) -> Entry:
         timestamp=to_datetime(entry.achieved_at),
         display_name=named.display_name or UNSET,
         avatar_url=named.avatar_url or UNSET,
+        subscore=UNSET if entry.subscore is None else entry.subscore,
     )

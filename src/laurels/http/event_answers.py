@@ -20,6 +20,7 @@ class FieldMappingsAnswer(Answer):
     uuid: str = field(name="UUID")
     timestamp: str | None
     region: str | None
+    subscore: str | None
 
 
 class SchemaAnswer(Answer):
@@ -51,6 +52,7 @@ class CommonEvent(Answer):
     timestamp: str
     metadata: dict[str, Any]
     region: str | UnsetType = UNSET
+    subscore: int | UnsetType = UNSET
 
 
 class TrialAnswer(Answer):

@@ -40,6 +40,14 @@ Score = Annotated[
     int | float,
     Meta(description="A finite number that a double can hold. Integers must be exact as a double; all up to 2^53 are."),
 ]
+Subscore = Annotated[
+    int,
+    Meta(
+        ge=-limits.SUBSCORE,
+        le=limits.SUBSCORE,
+        description="Breaks ties before the time does, on boards with subscores. Default: 0.",
+    ),
+]
 Timestamp = Annotated[
     datetime,
     Meta(tz=True, description="RFC 3339 with a time zone; at most five minutes ahead of the server's clock."),
@@ -64,6 +72,14 @@ OpenSeconds = Annotated[
         ge=60,
         le=limits.OPEN_SECONDS,
         description="A period ends this long after the reset, and the window is closed until the next. null: never.",
+    ),
+]
+ScoreTtl = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=limits.SCORE_TTL_S,
+        description="A user whose last score is older than this many seconds leaves the ranking. null: nobody does.",
     ),
 ]
 Attempts = Annotated[

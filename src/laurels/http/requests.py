@@ -9,7 +9,7 @@ from laurels.core.board import DEFAULT_GRACE_S, DEFAULT_PLAYER_WRITES, Status
 from laurels.core.order import Order, Ties
 from laurels.core.people import SegmentKind
 from laurels.core.schemas import SchemaState, ScoreType, TimestampFormat
-from laurels.core.scores import Rule
+from laurels.core.scores import Operation, Rule
 from laurels.core.windows import Day
 from laurels.http.fields import (
     Attempts,
@@ -41,7 +41,9 @@ from laurels.http.fields import (
     RewardName,
     SchemaVersion,
     Score,
+    ScoreTtl,
     Shards,
+    Subscore,
     Timestamp,
     TimeZone,
     UserId,
@@ -57,6 +59,10 @@ class ScoreUpdate(Body, kw_only=True):
     event_id: EventId | None = None
     metadata: Metadata | None = None
     region: Region | None = None
+    subscore: Subscore | None = None
+    operation: Annotated[
+        Operation | None, Meta(description="What the score does instead of the board's rule, if the board allows it.")
+    ] = None
 
 
 class ScoreItem(ScoreUpdate, kw_only=True):
@@ -300,6 +306,15 @@ class BoardDefinition(Body, kw_only=True):
     keep_events_days: KeepDays | None = None
     keep_periods_days: KeepDays | None = None
     review: ReviewRules = field(default_factory=list)
+    subscore: Annotated[
+        Order | None,
+        Meta(description="Which subscores are better: they break ties. null: there are none."),
+    ] = None
+    score_ttl_seconds: ScoreTtl | None = None
+    operations: Annotated[
+        list[Operation],
+        Meta(max_length=len(Operation), description="What single scores may do instead of the rule. Can't be changed."),
+    ] = field(default_factory=list)
 
 
 class BoardRequest(BoardDefinition, kw_only=True):
@@ -353,6 +368,11 @@ class BoardChange(Body):
     shards: Shards | UnsetType = UNSET
     rank_on_write: RankOnWrite | UnsetType | None = UNSET
     review: ReviewRules | UnsetType = UNSET
+    subscore: Annotated[Order | None, Meta(description="Can't be changed.")] | UnsetType = UNSET
+    score_ttl_seconds: ScoreTtl | UnsetType | None = UNSET
+    operations: (
+        Annotated[list[Operation], Meta(max_length=len(Operation), description="Can't be changed.")] | UnsetType
+    ) = UNSET
     status: Status | UnsetType = UNSET
     metadata: Metadata | UnsetType | None = UNSET
     grace_seconds: GraceSeconds | UnsetType = UNSET
@@ -440,6 +460,7 @@ class FieldMappingsBody(Body):
     uuid: FieldPath = field(name="UUID")
     timestamp: Annotated[FieldPath | None, Meta(description="null: the timestamp of the Kafka record.")] = None
     region: FieldPath | None = None
+    subscore: FieldPath | None = None
 
 
 class SchemaBody(Body, kw_only=True):

@@ -21,7 +21,8 @@ class RankEntry(Struct, frozen=True, gc=False):
     score: float
     achieved_at: int
     rank: int
-    subscore: int = 0
+    # None: the board has no subscores.
+    subscore: int | None = None
 
 
 class Page(Struct, frozen=True):

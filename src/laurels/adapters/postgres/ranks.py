@@ -4,6 +4,7 @@ Every read scans the whole period, in one transaction with one snapshot, in whic
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from laurels.adapters.numbering import number_entries, range_bounds
 from laurels.adapters.postgres.pool import Connection, PostgresPool, T, Work
@@ -51,7 +52,7 @@ class PostgresRanks:
         )
         found = {
             row["user_id"]: RankEntry(
-                row["user_id"], row["score"], row["achieved_at"], row[style.value], row["subscore"]
+                row["user_id"], row["score"], row["achieved_at"], row[style.value], _subscore(ranking, row)
             )
             for row in rows
             if ranking.capacity is None or row["ordinal"] <= ranking.capacity
@@ -84,6 +85,10 @@ def _of(ranking: Ranking) -> tuple[int, str, str | None]:
     return ranking.period_id, ranking.segment, None if ranking.shadow_viewer is None else ranking.shadow_viewer.user_id
 
 
+def _subscore(ranking: Ranking, row: Any) -> int | None:
+    return None if ranking.subscore is None else row["subscore"]
+
+
 async def _total(connection: Connection, ranking: Ranking) -> int:
     total = int(await connection.fetchval(SQL["ranks_total"], *_of(ranking)))
     return ranking.limit(total)
@@ -106,7 +111,7 @@ async def _find(connection: Connection, ranking: Ranking, user_id: str, style: R
     if row is None or (ranking.capacity is not None and row["ahead"] >= ranking.capacity):
         return None
     rank = await _rank(connection, ranking, row["score"], row["subscore"], row["ahead"], style)
-    entry = RankEntry(user_id, row["score"], row["achieved_at"], rank, row["subscore"])
+    entry = RankEntry(user_id, row["score"], row["achieved_at"], rank, _subscore(ranking, row))
     return Found(entry, row["better"], ranking.limit(row["total"]))
 
 

@@ -87,7 +87,7 @@ def read_head(ranking: Ranking, head: bytes) -> tuple[int, int]:
 
 def read_entry(ranking: Ranking, user_id: str, rank: int, score: bytes, head: bytes) -> RankEntry:
     subscore, at = read_head(ranking, head)
-    return RankEntry(user_id, read_score(ranking, score), at, rank, subscore)
+    return RankEntry(user_id, read_score(ranking, score), at, rank, None if ranking.subscore is None else subscore)
 
 
 def read_entries(ranking: Ranking, page: Sequence[bytes]) -> tuple[list[str], Heads]:

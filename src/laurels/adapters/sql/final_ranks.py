@@ -36,14 +36,14 @@ class FinalRanks:
 
     async def top(self, ranking: Ranking, offset: int, limit: int, style: RankStyle) -> Page:
         finals = await self._pages(*_of(ranking), offset, limit)
-        return Page([_place(final, style) for final in finals], await self._totals(*_of(ranking)))
+        return Page([_place(final, ranking, style) for final in finals], await self._totals(*_of(ranking)))
 
     async def find(self, ranking: Ranking, user_id: str, style: RankStyle) -> Found | None:
         finals = await self._finds(*_of(ranking), [user_id])
         total = await self._totals(*_of(ranking))
         if not finals:
             return None
-        return Found(_place(finals[0], style), finals[0].competition - 1, total)
+        return Found(_place(finals[0], ranking, style), finals[0].competition - 1, total)
 
     async def around(self, ranking: Ranking, user_id: str, above: int, below: int, style: RankStyle) -> Page | None:
         finals = await self._finds(*_of(ranking), [user_id])
@@ -53,7 +53,7 @@ class FinalRanks:
         return await self.top(ranking, first, finals[0].place + below - first, style)
 
     async def find_many(self, ranking: Ranking, user_ids: Sequence[str], style: RankStyle) -> list[RankEntry | None]:
-        found = {final.user_id: _place(final, style) for final in await self._finds(*_of(ranking), user_ids)}
+        found = {final.user_id: _place(final, ranking, style) for final in await self._finds(*_of(ranking), user_ids)}
         await self._totals(*_of(ranking))
         return [found.get(user_id) for user_id in user_ids]
 
@@ -117,5 +117,6 @@ def _of(ranking: Ranking) -> tuple[int, str]:
     return ranking.period_id, ranking.segment
 
 
-def _place(final: Final, style: RankStyle) -> RankEntry:
-    return RankEntry(final.user_id, final.score, final.achieved_at, final.rank(style), final.subscore)
+def _place(final: Final, ranking: Ranking, style: RankStyle) -> RankEntry:
+    subscore = None if ranking.subscore is None else final.subscore
+    return RankEntry(final.user_id, final.score, final.achieved_at, final.rank(style), subscore)

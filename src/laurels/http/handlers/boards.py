@@ -108,6 +108,7 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
         "flush_ms": body.flush_ms,
         "keep_events_days": body.keep_events_days,
         "keep_periods_days": body.keep_periods_days,
+        "score_ttl_s": body.score_ttl_seconds,
         "windows": _added(board, body.windows),
         "review": body.review if body.review is UNSET else read_review(body.review),
         "segments": body.segments if body.segments is UNSET else read_segments(body.segments),
@@ -214,6 +215,9 @@ def _show_board(caller: Caller, board: Board, total_users: int | None, now: int)
         keep_events_days=board.keep_events_days,
         keep_periods_days=board.keep_periods_days,
         review=show_review(board.review) if caller.belongs_to(board) else [],
+        subscore=board.subscore,
+        score_ttl_seconds=board.score_ttl_s,
+        operations=[each.value for each in board.operations],
         pruned_before=show_moment(board.pruned_before),
         created_at=to_datetime(board.created_at),
         created_by=board.created_by if caller.belongs_to(board) else None,
@@ -250,6 +254,8 @@ def _check_unchanged(board: Board, change: BoardChange) -> None:
         "rule": (change.rule, board.rule),
         "order": (change.order, board.order),
         "ties": (change.ties, board.ties),
+        "subscore": (change.subscore, board.subscore),
+        "operations": (change.operations, list(board.operations)),
     }
     for field, (new, old) in sent.items():
         if new is not UNSET and new != old:

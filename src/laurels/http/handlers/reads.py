@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from laurels.core.board import Board, PublicField, Ranking, RankStyle
 from laurels.core.checks import exact_score
@@ -131,6 +132,7 @@ def rank_answer(board: Board, shown_ranking: ShownRanking, found: Found | UserRa
         timestamp=to_datetime(entry.achieved_at),
         percentile=100 * (total - found.better) / total,
         total_users=total,
+        subscore=UNSET if entry.subscore is None else entry.subscore,
     )
 
 
@@ -306,6 +308,8 @@ async def get_history(call: Call[HistoryQuery, None]) -> HistoryAnswer:
                 received_at=to_datetime(event.received_at),
                 voided=event.voided,
                 metadata=_metadata(event.metadata),
+                subscore=UNSET if board.subscore is None else event.subscore,
+                operation=event.operation or UNSET,
             )
             for event in events
         ],
@@ -329,6 +333,8 @@ async def get_events(call: Call[EventsQuery, None]) -> EventsAnswer:
                 metadata=_metadata(event.metadata),
                 stamped=event.stamped,
                 voided=event.voided,
+                subscore=UNSET if board.subscore is None else event.subscore,
+                operation=event.operation or UNSET,
             )
             for event in events
         ],
@@ -363,6 +369,7 @@ async def get_user_scores(call: Call[UserScoresQuery, None]) -> UserScoresAnswer
                 score=score.score,
                 rank=score.rank,
                 timestamp=to_datetime(score.achieved_at),
+                subscore=UNSET if score.subscore is None else score.subscore,
             )
             for score in scores
         ],

@@ -54,7 +54,14 @@ async def put_schema(call: Call[NoQuery, SchemaBody]) -> SchemaAnswer:
         )
     mappings = body.field_mappings
     terms = SchemaTerms(
-        FieldMappings(mappings.user_id, mappings.score, mappings.uuid, mappings.timestamp, mappings.region),
+        FieldMappings(
+            user_id=mappings.user_id,
+            score=mappings.score,
+            uuid=mappings.uuid,
+            timestamp=mappings.timestamp,
+            region=mappings.region,
+            subscore=mappings.subscore,
+        ),
         body.timestamp_format,
         body.score_type,
         _where(body.event_id_from),
@@ -147,6 +154,7 @@ def _answer(schema: Schema) -> SchemaAnswer:
             uuid=mappings.uuid,
             timestamp=mappings.timestamp,
             region=mappings.region,
+            subscore=mappings.subscore,
         ),
         timestamp_format=terms.timestamp_format,
         score_type=terms.score_type,

@@ -154,6 +154,7 @@ def _score_answer(board: Board, accepted: Accepted) -> Answered[ScoreAnswer]:
         rank_state=accepted.rank_state,
         periods=[_period_score(counted) for counted in accepted.counted],
         late_windows=list(accepted.late),
+        subscore=accepted.subscore,
     )
     return Answered(answer, status_of_score(accepted))
 
@@ -281,6 +282,8 @@ def to_submission(user_id: str, update: ScoreUpdate, event_id: str | None) -> Su
         event_id=update.event_id or event_id,
         metadata=update.metadata,
         region=update.region,
+        subscore=update.subscore,
+        operation=update.operation,
     )
 
 
@@ -333,6 +336,7 @@ def _result(accepted: Accepted, *, previous: bool) -> ScoreResult:
         event_id=accepted.event_id,
         rank_state=accepted.rank_state,
         late_windows=list(accepted.late),
+        subscore=accepted.subscore,
     )
 
 
@@ -345,6 +349,7 @@ def _period_score(counted: PeriodResult) -> PeriodScore:
         previous_rank=counted.previous_rank,
         previous_score=counted.previous_score,
         rank_state=counted.rank_state,
+        subscore=counted.subscore,
     )
 
 

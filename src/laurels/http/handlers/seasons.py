@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from laurels.core.board import Board
 from laurels.core.instants import to_datetime
@@ -115,6 +116,7 @@ async def get_user_results(call: Call[UserQuery, None]) -> ResultsAnswer:
                 score=result.final.score,
                 timestamp=to_datetime(result.final.achieved_at),
                 total_users=result.period.total_users or 0,
+                subscore=UNSET if board.subscore is None else result.final.subscore,
             )
             for board, result in found
         ],

@@ -80,6 +80,8 @@ class Transformer:
         self._uuid = _split(mappings.uuid)
         self._timestamp = None if mappings.timestamp is None else _split(mappings.timestamp)
         self._region = None if mappings.region is None else _split(mappings.region)
+        self._subscore = None if mappings.subscore is None else _split(mappings.subscore)
+        self._subscore_field = mappings.subscore or ""
         # For error messages.
         self._score_field, self._timestamp_field = mappings.score, mappings.timestamp or ""
         self._to_us = _from_iso if terms.timestamp_format is TimestampFormat.ISO_8601 else _from_epoch
@@ -88,7 +90,7 @@ class Transformer:
         # Event id and schema version are not repeated in the metadata.
         told = [where.field for where in (terms.event_id_from, terms.version_from) if where and where.field]
         paths = [self._user_id, self._score, self._uuid, *map(_split, told)]
-        paths += [path for path in (self._timestamp, self._region) if path is not None]
+        paths += [path for path in (self._timestamp, self._region, self._subscore) if path is not None]
         self._mapped = sorted(set(paths), key=len)
 
     def transform(self, event: Event, record: KafkaRecord) -> Transformed:
@@ -105,6 +107,9 @@ class Transformer:
         region = None
         if self._region is not None and _is_there(_find(event, self._region)):
             region = _text(event, self._region, "region", _SLUG, limits.REGION_CHARS)
+        subscore = None
+        if self._subscore is not None and _is_there(_find(event, self._subscore)):
+            subscore = self._read_subscore(_find(event, self._subscore))
         event_id = (
             record.record_id if self._event_id is None else self._read_event_id(self._event_id, event, record.headers)
         )
@@ -113,9 +118,23 @@ class Transformer:
         return Transformed(
             uuid,
             Submission(
-                user_id, score, at=at, event_id=event_id, metadata=event or None, stamped=stamped, region=region
+                user_id,
+                score,
+                at=at,
+                event_id=event_id,
+                metadata=event or None,
+                stamped=stamped,
+                region=region,
+                subscore=subscore,
             ),
         )
+
+    def _read_subscore(self, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limits.SUBSCORE:
+            kind = f"an integer from -{limits.SUBSCORE} to {limits.SUBSCORE}"
+            field, shown = self._subscore_field, _show(value)
+            raise Invalid("invalid_score", f"{field} (subscore) must be {kind}, not {shown}.", field=field, rule=kind)
+        return value
 
     def _read_score(self, event: Event) -> float:
         value = _need(event, self._score, "score")
@@ -164,7 +183,8 @@ def show_common(pod_id: str, transformed: Transformed) -> dict[str, Any]:
         "timestamp": at.isoformat(timespec=timespec).replace("+00:00", "Z"),
         "metadata": submission.metadata or {},
     }
-    return shown if submission.region is None else shown | {"region": submission.region}
+    told = {"region": submission.region, "subscore": submission.subscore}
+    return shown | {name: value for name, value in told.items() if value is not None}
 
 
 def _split(path: str) -> Path:

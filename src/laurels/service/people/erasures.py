@@ -163,6 +163,7 @@ class Erasures:
                     "window": period.window,
                     "period": period.name,
                     "score": row.standing.score,
+                    **({} if board.subscore is None else {"subscore": row.standing.subscore}),
                     "timestamp": to_datetime(row.standing.achieved_at),
                     "segments": row.segments,
                 }
@@ -179,6 +180,7 @@ class Erasures:
                     "segment": final.segment,
                     "rank": final.rank(boards[board_id].rank_style),
                     "score": final.score,
+                    **({} if boards[board_id].subscore is None else {"subscore": final.subscore}),
                     "timestamp": to_datetime(final.achieved_at),
                 }
             after = (results[-1].period.id, results[-1].final.segment)
@@ -192,6 +194,8 @@ class Erasures:
                     "UUID": board.uuid,
                     "eventId": event.event_id,
                     "score": event.score,
+                    **({} if board.subscore is None else {"subscore": event.subscore}),
+                    **({} if event.operation is None else {"operation": event.operation}),
                     "timestamp": to_datetime(event.at),
                     "receivedAt": to_datetime(event.received_at),
                     "voided": event.voided,

@@ -223,6 +223,7 @@ class Publisher:
                 "period": period.name,
                 "score": None if row.standing is None else row.standing.score,
                 "version": row.version,
+                **_subscore(board, None if row.standing is None else row.standing.subscore),
             }
             for period in board.periods_at(event.at)
             if (row := rows.get((period.id, event.user_id))) is not None
@@ -236,6 +237,8 @@ class Publisher:
             "timestamp": to_datetime(event.at),
             "metadata": None if event.metadata is None else msgspec.Raw(event.metadata.encode()),
             "periods": shown,
+            **_subscore(board, event.subscore),
+            **({} if event.operation is None else {"operation": event.operation}),
         }
         whole = self._score_change(board, event, data)
         if event.metadata is None:
@@ -321,3 +324,7 @@ def _whose(board: Board, period: Period) -> dict[str, Any]:
 
 def _backoff() -> Backoff:
     return Backoff(FIRST_WAIT_S, LAST_WAIT_S)
+
+
+def _subscore(board: Board, subscore: int | None) -> dict[str, int | None]:
+    return {} if board.subscore is None else {"subscore": subscore}

@@ -45,10 +45,13 @@ class ScoreReads:
     async def place(
         self, board: Board, selection: Selection, score: float, above: int, below: int
     ) -> ReadResult[ScorePlace]:
-        """Return the rank that a user would have who reached a score now. O(log n + above + below)."""
+        """Return the rank that a user would have who reached a score now. O(log n + above + below).
+
+        On a board with subscores, with the worst of them.
+        """
         style = style_of(board, selection)
         # A new score comes after the equal ones, unless the latest is ahead.
-        from_end = board.ties is not Ties.LATEST
+        from_end = board.ties is not Ties.LATEST or board.subscore is not None
 
         async def ask(ranks: Ranks, ranking: Ranking) -> ScorePlace:
             scores = ScoreRange(score, score)
@@ -58,11 +61,14 @@ class ScoreReads:
             offset = span.before + (span.count if from_end else 0)
             ahead = min(offset, more[0])
             entries = span.entries[max(0, ahead - above) : ahead + below]
+            # With the worst subscore, it shares its rank with nobody.
+            is_tied = board.subscore is None
             if ranking.capacity is not None and offset >= ranking.capacity:
                 whole = await ranks.in_range(replace(ranking, capacity=None), scores, 0, 0, style)
-                return ScorePlace(None, whole.before, whole.total, span.total, entries)
-            rank = _rank(score, offset, span, ahead, style)
-            return ScorePlace(rank, span.before, span.total, span.total, entries)
+                better = whole.before if is_tied else whole.before + whole.count
+                return ScorePlace(None, better, whole.total, span.total, entries)
+            rank = _rank(score, offset, span, ahead, style, is_tied=is_tied)
+            return ScorePlace(rank, span.before if is_tied else offset, span.total, span.total, entries)
 
         question: Hashable = ("place", score, above, below, style)
         return await self._reads.read(board, selection, ask, question)
@@ -155,14 +161,17 @@ class ScoreReads:
         raise Unavailable("catching_up", "The board is being changed. Try again in a moment.")
 
 
-def _rank(score: float, offset: int, span: RangePage, ahead: int, style: RankStyle) -> int:
-    """Return the rank of a new score at an offset. `ahead` of the entries of the span are before it."""
-    if style is RankStyle.ORDINAL:
+def _rank(score: float, offset: int, span: RangePage, ahead: int, style: RankStyle, *, is_tied: bool) -> int:
+    """Return the rank of a new score at an offset. `ahead` of the entries of the span are before it.
+
+    `is_tied`: it shares its rank with equal scores, in styles in which they do.
+    """
+    if style is RankStyle.ORDINAL or (style is RankStyle.COMPETITION and not is_tied):
         return offset + 1
     if style is RankStyle.COMPETITION:
         return span.before + 1
     near = span.entries[max(0, ahead - 1) : ahead + 1]
-    equal = next((entry.rank for entry in near if entry.score == score), None)
+    equal = next((entry.rank for entry in near if is_tied and entry.score == score), None)
     if equal is not None:
         return equal
     return span.entries[ahead - 1].rank + 1 if ahead else 1

@@ -80,6 +80,7 @@ class UserScore(Struct, frozen=True):
     score: float
     achieved_at: int
     rank: int | None
+    subscore: int | None = None
 
 
 class Reads:
@@ -201,7 +202,7 @@ class Reads:
         # The subset has the order of the ranking, independent of the rank style.
         ordered = sorted(
             (entry for entry in shown.value if entry is not None),
-            key=lambda entry: encode_key(board.sorting, entry.score, entry.subscore, entry.achieved_at, entry.user_id),
+            key=lambda each: encode_key(board.sorting, each.score, each.subscore or 0, each.achieved_at, each.user_id),
         )
         missing = [user for user, entry in zip(asked, shown.value, strict=True) if entry is None]
         return ReadResult((number_friends(ordered, style), missing), shown.degraded, shown.period)
@@ -310,9 +311,11 @@ class Reads:
             board, period = where[row.period_id]
             entry = shown.value
             if entry is not None:
-                scores.append(UserScore(board, period, entry.score, entry.achieved_at, entry.rank))
+                scores.append(UserScore(board, period, entry.score, entry.achieved_at, entry.rank, entry.subscore))
             elif row.standing is not None:
-                scores.append(UserScore(board, period, row.standing.score, row.standing.achieved_at, None))
+                standing = row.standing
+                subscore = None if board.subscore is None else standing.subscore
+                scores.append(UserScore(board, period, standing.score, standing.achieved_at, None, subscore))
         return ReadResult(scores, any(shown.degraded for shown in found))
 
     async def _find_entry(self, board: Board, row: Row) -> ReadResult[RankEntry | None]:

@@ -15,6 +15,7 @@ import structlog
 from msgspec import Struct
 
 from laurels.core.board import Board
+from laurels.core.scores import Operation
 from laurels.errors import LaurelsError
 from laurels.logs import LogLimit
 from laurels.metrics import EVENTS, SPOOL, SPOOL_ASIDE, SPOOL_DAMAGED, SPOOLED
@@ -45,6 +46,8 @@ class _Kept(Struct, frozen=True, array_like=True):
     received_at: int
     metadata: str | None
     region: str | None = None
+    subscore: int = 0
+    operation: Operation | None = None
 
 
 class _Aside(Struct, frozen=True, array_like=True):
@@ -213,6 +216,8 @@ class Spooler:
             metadata=kept.metadata,
             acknowledged=True,
             region=kept.region,
+            subscore=kept.subscore,
+            operation=kept.operation,
         )
 
 
@@ -235,6 +240,8 @@ def _keep(event: Event) -> _Kept:
         event.received_at,
         event.metadata,
         event.region,
+        event.subscore,
+        event.operation,
     )
 
 

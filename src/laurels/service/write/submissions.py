@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from laurels.core.board import Board, Status
@@ -14,9 +14,9 @@ from laurels.core.ids import new_event_id
 from laurels.core.instants import to_datetime
 from laurels.core.people import Hidden
 from laurels.core.periods import opens_at
-from laurels.core.scores import RankState, Standing
+from laurels.core.scores import Operation, RankState, Standing
 from laurels.core.windows import Period
-from laurels.errors import Conflict, InternalError, LaurelsError, TooMany
+from laurels.errors import Conflict, InternalError, Invalid, LaurelsError, TooMany
 from laurels.metrics import EVENTS
 from laurels.ports import (
     Clock,
@@ -55,6 +55,8 @@ class Submission(Struct, frozen=True, gc=False):
     metadata: dict[str, Any] | None = None
     stamped: bool = False
     region: str | None = None
+    subscore: int | None = None
+    operation: Operation | None = None
 
 
 class PeriodResult(Struct, frozen=True, gc=False):
@@ -66,6 +68,8 @@ class PeriodResult(Struct, frozen=True, gc=False):
     rank: int | None
     previous_rank: int | None
     rank_state: RankState
+    # UNSET: the board has no subscores.
+    subscore: int | UnsetType | None = UNSET
 
 
 class Accepted(Struct, frozen=True, gc=False):
@@ -86,6 +90,10 @@ class Accepted(Struct, frozen=True, gc=False):
     @property
     def score(self) -> float | None:
         return self.counted[0].score if self.counted else None
+
+    @property
+    def subscore(self) -> int | UnsetType | None:
+        return self.counted[0].subscore if self.counted else UNSET
 
     @property
     def previous_score(self) -> float | None:
@@ -325,6 +333,24 @@ def _check(board: Board, submission: Submission, now: int, closed: LaurelsError 
     Raises if no board could take it. If this board does not take it now, the event's `refused` holds the reason.
     """
     score = exact_score(submission.score)
+    operation = submission.operation
+    if operation is not None and operation == board.rule.value:
+        operation = None
+    if submission.subscore is not None and board.subscore is None:
+        raise Invalid(
+            "subscore_not_available",
+            "The board has no subscores. They are chosen when a board is created, with 'subscore'.",
+            field="subscore",
+            rule="only on boards with subscores",
+        )
+    if operation is not None and operation not in board.operations:
+        allowed = ", ".join(dict.fromkeys((board.rule.value, *(each.value for each in board.operations))))
+        raise Invalid(
+            "operation_not_allowed",
+            f"The board does not allow the operation {operation.value!r} on single scores: only {allowed}.",
+            field="operation",
+            rule=f"one of {allowed}",
+        )
     return Event(
         board=board,
         event_id=submission.event_id or new_event_id(now),
@@ -335,6 +361,8 @@ def _check(board: Board, submission: Submission, now: int, closed: LaurelsError 
         received_at=now,
         metadata=canonical_metadata(submission.metadata),
         region=submission.region,
+        subscore=submission.subscore or 0,
+        operation=operation,
         refused=closed or why_refused(board, score, submission.at, now),
     )
 
@@ -444,6 +472,7 @@ def _counted(
         rank=rank_change.after if rank_change else None,
         previous_rank=rank_change.before if rank_change else None,
         rank_state=state,
+        subscore=UNSET if board.subscore is None else standing.subscore if standing else None,
     )
 
 
