@@ -14,6 +14,7 @@ from laurels.adapters.postgres.pool import Connection, PostgresPool
 from laurels.adapters.postgres.profiles import PostgresProfileStore
 from laurels.adapters.postgres.ranks import PostgresRanks
 from laurels.adapters.postgres.record import hold_for_review, record
+from laurels.adapters.postgres.record_in_order import record_in_order
 from laurels.adapters.postgres.scores import LAST_SEQ
 from laurels.adapters.postgres.sql import SQL
 from laurels.adapters.postgres.streams import PostgresStreamStore
@@ -120,7 +121,13 @@ class PostgresLedger:
         """See Ledger.record. Retried after a lost connection, which is safe because of the event ids."""
         known = history or self.as_of.history
         try:
-            return await self.pool.write(lambda c: record(c, events, known), repeat=True, statements=1)
+            ordered = [event for event in events if event.board.operations]
+            if not ordered:
+                return await self.pool.write(lambda c: record(c, events, known), repeat=True, statements=1)
+            # Boards with operations take their own way; what they lock may wait for other batches.
+            return await self.pool.write(
+                lambda c: _record_both(c, events, known), repeat=True, long=True, history=known
+            )
         except Stale:
             # A board was changed, or the ledger is in another history.
             await self._history.read()
@@ -134,7 +141,7 @@ class PostgresLedger:
         known = history or self.as_of.history
 
         async def record_all(connection: Connection) -> list[RecordedEvent]:
-            records = await record(connection, events, known)
+            records = await _record_both(connection, events, known)
             if not are_stored(records):
                 raise NotAllStored(records)
             return records
@@ -348,3 +355,12 @@ class PostgresLedger:
 
     async def _refold_page(self, board: Board, after: str) -> list[Refolded]:
         return await self.pool.scan_together(lambda c: scores.refold(c, board, after, CHUNK_USERS))
+
+
+async def _record_both(connection: Connection, events: Sequence[Event], history: str) -> list[RecordedEvent]:
+    """Record events on boards with and without operations."""
+    plain = [event for event in events if not event.board.operations]
+    ordered = [event for event in events if event.board.operations]
+    plainly = iter(await record(connection, plain, history) if plain else ())
+    in_order = iter(await record_in_order(connection, ordered) if ordered else ())
+    return [next(in_order if event.board.operations else plainly) for event in events]

@@ -69,7 +69,7 @@ async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[s
         await asyncio.sleep(0)
     fresh = {(period_id, user_id): standing for user_id, own in folds.items() for period_id, standing in own.items()}
     stored = {(row.period_id, row.user_id): row.standing for row in rows}
-    await _need_rows(connection, board, sorted(set(fresh) - set(stored)))
+    await need_rows(connection, board, sorted(set(fresh) - set(stored)))
     changed = [
         (period_id, user_id, fresh.get((period_id, user_id)))
         for period_id, user_id in sorted({*fresh, *stored})
@@ -95,10 +95,10 @@ async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[s
 async def need_rows_of_events(connection: Connection, board: Board, voided_by: int, seqs: Sequence[int]) -> None:
     """Create the rows in which some void events will count, so that the caller can lock them."""
     found = await connection.fetch(SQL["missing_rows_of_events"], board.id, list(seqs), voided_by)
-    await _need_rows(connection, board, sorted((period_id, user_id) for period_id, user_id in found))
+    await need_rows(connection, board, sorted((period_id, user_id) for period_id, user_id in found))
 
 
-async def _need_rows(connection: Connection, board: Board, keys: Sequence[tuple[int, str]]) -> None:
+async def need_rows(connection: Connection, board: Board, keys: Sequence[tuple[int, str]]) -> None:
     """Create the rows of users whose last row was swept and whose events count again."""
     if keys:
         users = sorted({user_id for _, user_id in keys}, key=str.encode)

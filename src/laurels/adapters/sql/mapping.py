@@ -436,6 +436,16 @@ def compare(
     return RecordOutcome.DUPLICATE if same else RecordOutcome.CONFLICT
 
 
+def in_order(event: Event, last_at: int | None) -> int | None:
+    """Return the time at which an event counts on a board with operations; None if it is not newer than the last one.
+
+    An event whose time is the server's, or that was acknowledged before, comes after the last one in any case.
+    """
+    if last_at is None or event.at > last_at:
+        return event.at
+    return last_at + 1 if event.stamped or event.acknowledged else None
+
+
 def outcome_of(event: Event, stored: Sequence[Any]) -> RecordOutcome:
     """Return the outcome of an event for review whose id is taken. `stored`: the columns of `event_with_act`."""
     *columns, act, undone_by = stored

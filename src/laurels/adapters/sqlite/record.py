@@ -5,10 +5,12 @@ Each step handles the whole batch, because a statement per event costs more than
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from laurels.adapters.sql.mapping import compare, digest_of, outcome_of, stale
+from msgspec.structs import replace
+
+from laurels.adapters.sql.mapping import compare, digest_of, in_order, outcome_of, stale
 from laurels.adapters.sqlite.scores import (
     RowKey,
     action_by_key,
@@ -34,8 +36,11 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
     anybody_erased, anybody_hidden = connection.execute(SQL["special_cases"]).fetchone()
     erased = {number for number, event in enumerate(events) if anybody_erased and _is_erased(connection, event)}
     keys = _keys(events, erased)
-    outcomes = _insert_events(connection, events, keys, erased, _spent(connection, events, erased))
     before = _find_rows(connection, keys)
+    events, disordered = _in_order(connection, events, keys, before)
+    refused = dict.fromkeys(_spent(connection, events, erased), RecordOutcome.SPENT)
+    refused |= dict.fromkeys(disordered, RecordOutcome.OUT_OF_ORDER)
+    outcomes = _insert_events(connection, events, keys, erased, refused)
     standings = {key: row.standing if row else None for key, row in before.items()}
     new: dict[RowKey, Board] = {}
     for event, outcome, own in zip(events, outcomes, keys, strict=True):
@@ -113,6 +118,35 @@ def _keys(events: Sequence[Event], erased: Collection[int]) -> list[list[RowKey]
     return keys
 
 
+def _in_order(
+    connection: sqlite3.Connection,
+    events: Sequence[Event],
+    keys: Sequence[Sequence[RowKey]],
+    rows: Mapping[RowKey, Row | None],
+) -> tuple[Sequence[Event], set[int]]:
+    """Return the events, and the indexes of those on boards with operations that are not in the order of time.
+
+    An event whose time is the server's, or that was acknowledged before, comes after the user's last one.
+    """
+    if not any(event.board.operations for event in events):
+        return events, set()
+    ordered, disordered = list(events), set[int]()
+    last = {key: row.standing.last_at for key, row in rows.items() if row is not None and row.standing is not None}
+    for index, (event, own) in enumerate(zip(events, keys, strict=True)):
+        if not event.board.operations or event.refused is not None:
+            continue
+        if connection.execute(SQL["find_event"], (event.board.id, event.event_id)).fetchone() is not None:
+            continue
+        after = max((at for key in own if (at := last.get(key)) is not None), default=None)
+        at = in_order(event, after)
+        if at is None:
+            disordered.add(index)
+            continue
+        ordered[index] = event if at == event.at else replace(event, at=at)
+        last |= dict.fromkeys(own, at)
+    return ordered, disordered
+
+
 def _spent(connection: sqlite3.Connection, events: Sequence[Event], erased: Collection[int]) -> set[int]:
     """Return the indexes of new events that are over the attempts of their users.
 
@@ -153,19 +187,19 @@ def _insert_events(
     events: Sequence[Event],
     keys: Sequence[Sequence[RowKey]],
     erased: Collection[int],
-    spent: Collection[int],
+    refused: Mapping[int, RecordOutcome],
 ) -> list[RecordOutcome]:
     """Insert the events that are new and may be stored, and return the outcome of each event.
 
     `keys` has the rows that each event counts in, `erased` the indexes of events of users who were erased later,
-    `spent` those of events over the attempts of their users.
+    `refused` those of new events that are refused, with their outcomes.
     """
     (last,) = connection.execute(SQL["take_event_numbers"], (len(events),)).fetchone()
     first = last - len(events) + 1
     stored = [
         index
         for index, (event, own) in enumerate(zip(events, keys, strict=True))
-        if index not in erased and index not in spent and event.refused is None and (own or event.acknowledged)
+        if index not in erased and index not in refused and event.refused is None and (own or event.acknowledged)
     ]
     inserted = connection.executemany(SQL["insert_event"], [_columns(first + index, events[index]) for index in stored])
     new = set(stored)
@@ -177,8 +211,8 @@ def _insert_events(
         if index in new
         else RecordOutcome.ERASED
         if index in erased
-        else RecordOutcome.SPENT
-        if index in spent
+        else refused[index]
+        if index in refused
         else _compare_stored(connection, event, first + index)
         for index, event in enumerate(events)
     ]

@@ -17,7 +17,6 @@ from laurels.core.limits import SLUG_PATTERN
 from laurels.core.order import encode_key
 from laurels.core.people import GLOBAL, Hidden, SegmentKind, hidden_on
 from laurels.core.rewards import Terms
-from laurels.core.scores import Rule
 from laurels.core.windows import Period
 from laurels.errors import Invalid, NotFound, Stale, Unavailable
 from laurels.ports import Clock, Distribution, Found, InstantRanks, Ledger, Page, RankEntry, Ranks, Row, StoredEvent
@@ -257,7 +256,7 @@ class Reads:
         For sums, that is the last event that changed the score. Of several events at that time, the one with the
         smallest id. It is kept when the event is removed after the retention time. Users without metadata are omitted.
         """
-        adds = board.rule is Rule.INCREMENT
+        adds = board.adds
         moments = [(entry.user_id, entry.achieved_at, None if adds else entry.score) for entry in entries]
         events = await self._ledger.events_at(board.id, moments) if moments else []
         found = {event.user_id: event.metadata for event in events if event.metadata is not None}

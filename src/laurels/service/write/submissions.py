@@ -420,14 +420,6 @@ def _why_not_recorded(event: Event, written: WriteResult) -> LaurelsError | None
     # Use the board as recorded: periods may have been closed since the event was checked.
     event = written.event
     board = event.board
-    if written.record.outcome is RecordOutcome.SPENT:
-        limited = board.limited_period_at(event.at)
-        named = "" if limited is None else f" {limited[1]} attempts of the period {limited[0].name!r}"
-        return Conflict(
-            "attempts_used",
-            f"User {event.user_id!r} has used all{named}. The score does not count in any window.",
-            field="userId",
-        )
     if written.record.outcome is RecordOutcome.LATE:
         opens = opens_at(board, event.at)
         if opens is not None:
@@ -443,7 +435,27 @@ def _why_not_recorded(event: Event, written: WriteResult) -> LaurelsError | None
             f"that time are closed. Late scores are accepted up to {board.grace_s} s after a reset.",
             field="timestamp",
         )
-    if written.record.outcome is RecordOutcome.ERASED:
+    return _why_not_of_user(event, written.record.outcome)
+
+
+def _why_not_of_user(event: Event, outcome: RecordOutcome) -> LaurelsError | None:
+    """Return why an event was not recorded, if that is because of its user."""
+    if outcome is RecordOutcome.SPENT:
+        limited = event.board.limited_period_at(event.at)
+        named = "" if limited is None else f" {limited[1]} attempts of the period {limited[0].name!r}"
+        return Conflict(
+            "attempts_used",
+            f"User {event.user_id!r} has used all{named}. The score does not count in any window.",
+            field="userId",
+        )
+    if outcome is RecordOutcome.OUT_OF_ORDER:
+        return Conflict(
+            "out_of_order",
+            f"User {event.user_id!r} has a score of that time or later. A board with operations takes the scores of a "
+            "user in the order of time, because their order decides the result.",
+            field="timestamp",
+        )
+    if outcome is RecordOutcome.ERASED:
         return Conflict(
             "user_erased", "This user was erased. Scores from before the erasure are not accepted.", field="userId"
         )

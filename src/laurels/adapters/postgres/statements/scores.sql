@@ -149,3 +149,11 @@ SELECT at FROM erased WHERE pod_id = $1 AND digest = $2;
 
 -- name: delete_action
 DELETE FROM actions WHERE id = $1;
+
+-- name: count_attempts
+SELECT count(*) FROM events
+WHERE board_id = $1 AND user_id = $2 AND voided_by IS NULL AND ($3::bigint IS NULL OR at >= $3) AND ($4::bigint IS NULL OR at < $4);
+
+-- name: state_region
+UPDATE profiles SET region = $3, region_at = $4
+WHERE pod_id = $1 AND user_id = $2 AND ($4::bigint, $3::text) > (region_at, coalesce(region, '')) RETURNING 1;
