@@ -79,6 +79,8 @@ class Score(Struct, rename="camel", omit_defaults=True):
     timestamp: datetime | UnsetType = UNSET
     metadata: dict[str, Any] | UnsetType = UNSET
     region: str | UnsetType = UNSET
+    subscore: int | UnsetType = UNSET
+    operation: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         self.event_id = self.event_id or str(uuid4())
@@ -94,10 +96,21 @@ def submit(
     metadata: Mapping[str, Any] | None = None,
     region: str | None = None,
     rank: bool | None = None,
+    subscore: int | None = None,
+    operation: str | None = None,
 ) -> Request[ScoreAnswer]:
-    """Submit a score. `rank`: whether the answer has ranks; by default as the board's `rankOnWrite` says."""
+    """Submit a score. `rank`: whether the answer has ranks; by default as the board's `rankOnWrite` says.
+
+    `operation`: increment, best, latest or set instead of the board's rule, if the board allows it.
+    """
     body = {"score": score, "eventId": event_id or str(uuid4())}
-    given = {"timestamp": timestamp, "metadata": metadata, "region": region}
+    given = {
+        "timestamp": timestamp,
+        "metadata": metadata,
+        "region": region,
+        "subscore": subscore,
+        "operation": operation,
+    }
     body |= {name: value for name, value in given.items() if value is not None}
     return _ask("PUT", _user(board, user_id), ScoreAnswer, _given(rank=rank), body=body)
 

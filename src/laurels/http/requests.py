@@ -369,7 +369,7 @@ class BoardChange(Body):
     rank_on_write: RankOnWrite | UnsetType | None = UNSET
     review: ReviewRules | UnsetType = UNSET
     subscore: Annotated[Order | None, Meta(description="Can't be changed.")] | UnsetType = UNSET
-    score_ttl_seconds: ScoreTtl | UnsetType | None = UNSET
+    score_ttl_seconds: Annotated[ScoreTtl | None, Meta(description="Can't be changed.")] | UnsetType = UNSET
     operations: (
         Annotated[list[Operation], Meta(max_length=len(Operation), description="Can't be changed.")] | UnsetType
     ) = UNSET

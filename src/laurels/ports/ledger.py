@@ -64,11 +64,13 @@ class Row(Struct, frozen=True, gc=False):
     version: int
     segments: tuple[str, ...] = ()
     hidden: Hidden = Hidden.NO
+    # The last score is older than the board allows.
+    expired: bool = False
 
     @property
     def ranked(self) -> Standing | None:
-        """Return the standing that rankings show; None if the user is hidden or removed."""
-        return self.standing if self.hidden is Hidden.NO else None
+        """Return the standing that rankings show; None if the user is hidden or removed, or the score has expired."""
+        return self.standing if self.hidden is Hidden.NO and not self.expired else None
 
 
 class RowChange(Struct, frozen=True, gc=False):
@@ -364,6 +366,16 @@ class Ledger(Protocol):
         `NotFound` if there is nothing to remove, and `Busy` with `refreeze_running` while final ranks of the board are
         being corrected.
         """
+
+    async def expire(self, board_id: int, cutoffs: Sequence[tuple[int, int]], limit: int) -> list[Row]:
+        """Let rows expire, at least one up to about `limit` if any is due, and return them.
+
+        `cutoffs` has a period and an instant each: rows whose `last_at` is not after it expire. With another score, a
+        row no longer is expired.
+        """
+
+    async def oldest_last_at(self, period_ids: Sequence[int]) -> dict[int, int]:
+        """Return by period the oldest `last_at` of the rows that have not expired. Periods without one are left out."""
 
     def rows(self, period_id: int) -> AsyncIterator[list[Row]]:
         """Yield every row of a period, including removed ones, in chunks, ordered by user id.

@@ -16,6 +16,7 @@ from laurels.service.boards.deletions import Deletions
 from laurels.service.boards.oauth import OAuth
 from laurels.service.boards.registry import Registry
 from laurels.service.boards.templates import Templates
+from laurels.service.index.expirer import Expirer
 from laurels.service.index.inspections import Inspections
 from laurels.service.index.rebuild import Rebuilt
 from laurels.service.index.repairer import IndexRepairer
@@ -96,8 +97,14 @@ class Laurels:
         self.updater = IndexUpdater(ledger, index, self.repairer)
         self.audit_log = AuditLog(ledger, clock, settings.server.audit_days)
         self.registry = Registry(ledger, feed, shared=shared)
-        oauth = None if signing_keys is None else OAuth(settings.oauth, signing_keys, clock)
-        self.access = Access(ledger, self.registry, clock, admin_key, oauth, _default_quotas(settings.quotas))
+        self.access = Access(
+            ledger,
+            self.registry,
+            clock,
+            admin_key,
+            None if signing_keys is None else OAuth(settings.oauth, signing_keys, clock),
+            _default_quotas(settings.quotas),
+        )
         self.boards = Boards(ledger, self.updater, self.registry, clock, self.access.quotas_of)
         self.templates = Templates(ledger, self.boards, self.registry, clock)
         self.usage = Usage(ledger, index, self.access, self.boards, clock)
@@ -111,14 +118,20 @@ class Laurels:
         self.submissions = Submissions(
             ledger, self.updater, self.batcher, self.usage, ReviewGate(ledger, self.boards, clock), clock
         )
-        self.freezer = Freezer(ledger, index, self.boards, clock)
+        self.expirer = Expirer(ledger, self.updater, self.boards, clock)
+        self.freezer = Freezer(ledger, index, self.boards, self.expirer, clock)
         self.seasons = Seasons(ledger, self.boards, self.freezer, clock)
         self.profiles = Profiles(ledger, self.updater, feed, clock)
         self.moderation = Moderation(ledger, self.updater, self.boards, clock)
         self.reviews = Reviews(ledger, self.moderation, clock)
         self.erasures = Erasures(ledger, index, self.updater, self.boards, self.profiles, clock)
         self.reads = Reads(
-            ledger, RankSource(ledger, index, self.repairer), self.updater, self.boards, self.seasons, clock
+            ledger,
+            RankSource(ledger, index, self.repairer, self.expirer),
+            self.updater,
+            self.boards,
+            self.seasons,
+            clock,
         )
         self.score_reads = ScoreReads(self.reads, ledger)
         self.live = LiveHub(Reader(self.reads, self.boards, self.profiles, clock), feed, settings.live)
@@ -207,6 +220,7 @@ class Laurels:
         """Fill the index from the ledger, then start the repair pass, the jobs and the Kafka consumer."""
         await self.updater.load_all(self.boards.all(), progress)
         self.repairer.start(self.registry.refresh)
+        self.expirer.start()
         self.jobs.start()
         if self.consumer is not None:
             self.consumer.start()
@@ -217,6 +231,7 @@ class Laurels:
         if self.consumer is not None:
             await self.consumer.close()
         await self.jobs.close()
+        await self.expirer.close()
         await self.moderation.close()
         self.profiles.close()
         await self.batcher.close()

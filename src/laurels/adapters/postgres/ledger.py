@@ -157,6 +157,19 @@ class PostgresLedger:
     async def remove_user(self, board: Board, user_id: str, act: ModerationAction) -> list[Row]:
         return await self.pool.write(lambda c: scores.remove_user(c, board, user_id, act), repeat=True, long=True)
 
+    async def expire(self, board_id: int, cutoffs: Sequence[tuple[int, int]], limit: int) -> list[Row]:
+        async def expire(connection: Connection) -> list[Row]:
+            # The periods can't be closed meanwhile.
+            await connection.execute(SQL["share_board"], board_id)
+            periods, instants = map(list, zip(*cutoffs, strict=True))
+            return scores.read_rows(await connection.fetch(SQL["expire_rows"], board_id, periods, instants, limit))
+
+        return await self.pool.write(expire, repeat=True, long=True) if cutoffs else []
+
+    async def oldest_last_at(self, period_ids: Sequence[int]) -> dict[int, int]:
+        found = await self.pool.read(lambda c: c.fetch(SQL["oldest_last_at"], list(period_ids)))
+        return {period_id: last_at for period_id, last_at in found}  # noqa: C416 - records are no pairs for dict
+
     async def rows(self, period_id: int) -> AsyncIterator[list[Row]]:
         after = ""
         while chunk := await self._rows_page(period_id, after):

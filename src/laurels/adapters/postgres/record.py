@@ -8,7 +8,7 @@ import asyncpg
 from laurels.adapters.postgres.pool import Connection
 from laurels.adapters.postgres.scores import action_by_key, insert_action, read_standing
 from laurels.adapters.postgres.sql import SQL
-from laurels.adapters.sql.mapping import HIDDEN, compare, digest_of, outcome_of, stale
+from laurels.adapters.sql.mapping import compare, digest_of, outcome_of, read_hidden, stale
 from laurels.core.board import Board
 from laurels.core.order import Order
 from laurels.core.scores import Rule, exact_text
@@ -189,7 +189,7 @@ def _row_after(result: Any) -> Row:
         ),
         result["after_version"],
         () if segments is None else tuple(segments.split()),
-        HIDDEN[result["after_hidden"]],
+        *read_hidden(result["after_hidden"]),
     )
 
 

@@ -13,10 +13,10 @@ import asyncpg
 from laurels.adapters.postgres.pool import Connection
 from laurels.adapters.postgres.sql import SQL
 from laurels.adapters.sql.mapping import (
-    HIDDEN,
     begin_folds,
     fold_events,
     nothing_to_remove,
+    read_hidden,
     read_period,
     read_profile,
     refold_users,
@@ -225,7 +225,7 @@ def read_rows(found: Iterable[Any]) -> list[Row]:
             read_standing(score, achieved_at, total, has_nonzero, subscore, last_at),
             version,
             () if segments is None else tuple(segments.split()),
-            HIDDEN[hidden],
+            *read_hidden(hidden),
         )
         for (
             period_id,

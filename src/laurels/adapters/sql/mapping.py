@@ -363,6 +363,17 @@ def need_final(total: int | None) -> int:
 
 
 HIDDEN = tuple(Hidden)
+# Added to the column `hidden` of rows that have expired.
+EXPIRED = 4
+
+
+def read_hidden(value: int) -> tuple[Hidden, bool]:
+    """Return how a row is hidden, and whether it has expired."""
+    return HIDDEN[value % EXPIRED], value >= EXPIRED
+
+
+def hidden_value(row: Row) -> int:
+    return int(row.hidden) + EXPIRED * row.expired
 
 
 def digest_of(pod_id: str, user_id: str) -> bytes:

@@ -164,6 +164,13 @@ class SqliteLedger:
     async def remove_user(self, board: Board, user_id: str, act: ModerationAction) -> list[Row]:
         return await self.threads.write(lambda c: scores.remove_user(c, board, user_id, act))
 
+    async def expire(self, board_id: int, cutoffs: Sequence[tuple[int, int]], limit: int) -> list[Row]:
+        del board_id
+        return await self.threads.write(lambda c: scores.expire(c, cutoffs, limit))
+
+    async def oldest_last_at(self, period_ids: Sequence[int]) -> dict[int, int]:
+        return await self.threads.read(lambda c: scores.oldest_last_at(c, period_ids))
+
     async def rows(self, period_id: int) -> AsyncIterator[list[Row]]:
         after = ""
         while chunk := await self._rows_page(period_id, after):

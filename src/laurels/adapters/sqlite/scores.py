@@ -13,7 +13,9 @@ from laurels.adapters.sql.mapping import (
     begin_folds,
     fold_events,
     format_segments,
+    hidden_value,
     nothing_to_remove,
+    read_hidden,
     read_period,
     read_profile,
     read_sum,
@@ -109,7 +111,7 @@ def set_hidden(connection: sqlite3.Connection, rows: Iterable[tuple[int, Row]], 
         for board_id, row in rows
         if (hidden := hidden_on(board_id, hides)) is not row.hidden
     ]
-    return write_versions(connection, changed, SQL["hide_row"], lambda row: (int(row.hidden),))
+    return write_versions(connection, changed, SQL["hide_row"], lambda row: (hidden_value(row),))
 
 
 def find_profile(connection: sqlite3.Connection, pod_id: str, user_id: str) -> Profile:
@@ -306,8 +308,8 @@ def read_row(
     if score is not None:
         standing = Standing(score, achieved_at, total, bool(has_nonzero), subscore, last_at)
     if segments is None:
-        return Row(period_id, user_id, standing, version, (), HIDDEN[hidden])
-    return Row(period_id, user_id, standing, version, tuple(segments.split()), HIDDEN[hidden])
+        return Row(period_id, user_id, standing, version, (), *read_hidden(hidden))
+    return Row(period_id, user_id, standing, version, tuple(segments.split()), *read_hidden(hidden))
 
 
 def read_rows(found: Iterable[Any]) -> list[Row]:
@@ -324,7 +326,7 @@ def read_events(
 
 
 def _parameters(row: Row) -> tuple[Any, ...]:
-    standing, hidden, segments = row.standing, int(row.hidden), format_segments(row.segments)
+    standing, hidden, segments = row.standing, hidden_value(row), format_segments(row.segments)
     if standing is None:
         return (row.period_id, row.user_id, None, None, None, False, row.version, hidden, segments, 0, None)
     return (
@@ -340,3 +342,16 @@ def _parameters(row: Row) -> tuple[Any, ...]:
         standing.subscore,
         standing.last_at,
     )
+
+
+def expire(connection: sqlite3.Connection, cutoffs: Sequence[tuple[int, int]], limit: int) -> list[Row]:
+    rows = [
+        replace(row, expired=True)
+        for period_id, cutoff in cutoffs
+        for row in read_rows(connection.execute(SQL["due_rows"], (period_id, cutoff, limit)))
+    ]
+    return write_versions(connection, rows, SQL["hide_row"], lambda row: (hidden_value(row),))
+
+
+def oldest_last_at(connection: sqlite3.Connection, period_ids: Sequence[int]) -> dict[int, int]:
+    return dict(connection.execute(SQL["oldest_last_at"], (json.dumps(list(period_ids)),)))

@@ -108,7 +108,6 @@ async def patch_board(call: Call[NoQuery, BoardChange]) -> BoardAnswer:
         "flush_ms": body.flush_ms,
         "keep_events_days": body.keep_events_days,
         "keep_periods_days": body.keep_periods_days,
-        "score_ttl_s": body.score_ttl_seconds,
         "windows": _added(board, body.windows),
         "review": body.review if body.review is UNSET else read_review(body.review),
         "segments": body.segments if body.segments is UNSET else read_segments(body.segments),
@@ -256,6 +255,7 @@ def _check_unchanged(board: Board, change: BoardChange) -> None:
         "ties": (change.ties, board.ties),
         "subscore": (change.subscore, board.subscore),
         "operations": (change.operations, list(board.operations)),
+        "scoreTtlSeconds": (change.score_ttl_seconds, board.score_ttl_s),
     }
     for field, (new, old) in sent.items():
         if new is not UNSET and new != old:

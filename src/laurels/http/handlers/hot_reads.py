@@ -97,6 +97,9 @@ def _plan_read(
     """Return a plan for reads of a current period without a viewer; None for others, which need the ledger."""
     query: SelectionQuery = call.query
     reads = call.laurels.reads
+    if call.board.score_ttl_s is not None:
+        # Scores that are due must expire first.
+        return None
     if query.period is not None or query.viewer is not None or getattr(query, "include", None) is not None:
         return None
     target = reads.current_target(call.board, query.window, query.segment)

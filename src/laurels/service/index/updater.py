@@ -5,7 +5,7 @@ Rows that can't be applied go to the repairer (repairer.py).
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import structlog
@@ -35,6 +35,9 @@ class IndexUpdater:
         self._index = index
         self._repairer = repairer
         self.buffers = Buffers(self._apply_buffered)
+        # Called with rows of boards whose scores expire, and before such rows are ranked: see expirer.py.
+        self.on_expiring_rows: Callable[[Board, list[Row]], None] = lambda _board, _rows: None
+        self.before_ranks: Callable[[Board], Awaitable[None]] = _nothing
         self._ready = False
 
     @property
@@ -128,6 +131,9 @@ class IndexUpdater:
             for period_id, rows in periods.items()
             if (board := self._repairer.board_of(period_id)) is not None
         ]
+        for board, _, rows in known:
+            if board.score_ttl_s is not None:
+                self.on_expiring_rows(board, list(rows.values()))
         following = [
             self._follow(board, ranking, list(rows.values()), as_of, at_once=at_once, wanted=wanted)
             for board, ranking, rows in known
@@ -147,6 +153,8 @@ class IndexUpdater:
     async def _follow(
         self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf, *, at_once: bool, wanted: Wanted
     ) -> list[RankChange] | None:
+        if board.score_ttl_s is not None:
+            await self.before_ranks(board)
         if board.flush_ms is not None and not at_once:
             self.buffers.add(board, ranking, rows, as_of)
             return None
@@ -246,6 +254,10 @@ class IndexUpdater:
         for board in boards:
             for period in board.periods:
                 await self._repairer.build(board, board.ranking(period.id), counted)
+
+
+async def _nothing(_board: Board) -> None:
+    pass
 
 
 async def _in_turn(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -121,7 +121,8 @@ class _Seen(Struct):
     def add(self, board: Board, period: Period, chunk: list[Refolded]) -> None:
         for user in chunk:
             fresh = user.fresh.get(period.id)
-            if fresh is not None and user.hidden is Hidden.NO:
+            expired = any(row.expired for row in user.rows if row.period_id == period.id)
+            if fresh is not None and user.hidden is Hidden.NO and not expired:
                 key = encode_key(board.sorting, fresh.score, fresh.subscore, fresh.achieved_at, user.user_id)
                 for segment in (GLOBAL, *_full(board, user.segments)):
                     self.keys.setdefault(segment, []).append(key)
@@ -188,7 +189,7 @@ async def _check_index(
         row, found = rows.get(user.user_id), held.get(user.user_id)
         if row is None or (found is not None and found.version > row.version):
             continue
-        fresh = user.fresh.get(period.id) if user.hidden is Hidden.NO else None
+        fresh = user.fresh.get(period.id) if user.hidden is Hidden.NO and not row.expired else None
         fault = _index_fault(row, fresh, found)
         if (
             fault is None

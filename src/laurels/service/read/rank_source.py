@@ -15,6 +15,7 @@ from laurels.core.windows import Period
 from laurels.errors import Stale, Unavailable
 from laurels.metrics import DEGRADED_READS, REFUSED_READS
 from laurels.ports import Index, InstantRanks, Ledger, Ranks
+from laurels.service.index.expirer import Expirer
 from laurels.service.index.repairer import IndexRepairer
 
 T = TypeVar("T")
@@ -32,7 +33,8 @@ class ReadResult(Struct, Generic[T], frozen=True):
 
 
 class RankSource:
-    def __init__(self, ledger: Ledger, index: Index, repairer: IndexRepairer) -> None:
+    def __init__(self, ledger: Ledger, index: Index, repairer: IndexRepairer, expirer: Expirer) -> None:
+        self._expirer = expirer
         self._ledger = ledger
         self._index = index
         self._repairer = repairer
@@ -45,6 +47,7 @@ class RankSource:
 
     async def revision(self, board: Board, ranking: Ranking) -> Hashable | None:
         """Return the cache key of a page of the ranking; None if it must not be cached."""
+        await self._expirer.settle(board)
         try:
             self._need_complete(ranking)
             return ranking.capacity, await self._index.revision(ranking)
@@ -59,6 +62,7 @@ class RankSource:
 
         Raises Unavailable if the index can't answer, because the ledger does not know them.
         """
+        await self._expirer.settle(board)
         try:
             self._need_complete(ranking)
             return await self._index.segments(ranking)
@@ -74,6 +78,7 @@ class RankSource:
         Concurrent reads of the ledger with the same ranking and `question` share one query. Raises Unavailable if the
         ledger can't answer either, or if too many reads wait for it.
         """
+        await self._expirer.settle(board)
         try:
             self._need_complete(ranking)
             return ReadResult(await ask(self._index), degraded=False)

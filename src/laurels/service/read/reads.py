@@ -302,7 +302,7 @@ class Reads:
         rows = [
             row
             for row in sorted(await self._ledger.rows_of_user(list(where), user_id), key=lambda row: row.period_id)
-            if row.hidden is Hidden.NO or (row.hidden is Hidden.SHADOW and viewer == user_id)
+            if not row.expired and (row.hidden is Hidden.NO or (row.hidden is Hidden.SHADOW and viewer == user_id))
         ]
         found = await asyncio.gather(*(self._find_entry(where[row.period_id][0], row) for row in rows))
         scores: list[UserScore] = []
@@ -449,7 +449,12 @@ class Reads:
         except Unavailable:
             return None
         for row in rows:
-            if row.hidden is Hidden.SHADOW and row.standing and ranking.segment in {GLOBAL, *row.segments}:
+            if (
+                row.hidden is Hidden.SHADOW
+                and not row.expired
+                and row.standing
+                and ranking.segment in {GLOBAL, *row.segments}
+            ):
                 standing = row.standing
                 return ShadowViewer(viewer, standing.score, standing.achieved_at, standing.subscore)
         return None

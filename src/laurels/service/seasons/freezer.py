@@ -32,6 +32,7 @@ from laurels.errors import Stale
 from laurels.metrics import FROZEN_PERIODS, GRANTS
 from laurels.ports import BoardUpdate, Clock, Final, Grant, Index, Ledger, Message, ModerationAction, Row, StoredAction
 from laurels.service.boards.boards import Boards
+from laurels.service.index.expirer import Expirer
 
 log = structlog.get_logger()
 
@@ -45,7 +46,8 @@ MESSAGE_PLACES = 100
 
 
 class Freezer:
-    def __init__(self, ledger: Ledger, index: Index, boards: Boards, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, index: Index, boards: Boards, expirer: Expirer, clock: Clock) -> None:
+        self._expirer = expirer
         self._ledger = ledger
         self._index = index
         self._boards = boards
@@ -110,6 +112,7 @@ class Freezer:
     async def _write(self, board: Board, period: Period) -> int | None:
         terms = msgspec.json.decode(period.terms or "", type=Terms)
         seasons = self._ledger.periods
+        await self._expirer.settle_period(board, period)
         ranking = replace(board.ranking(period.id), capacity=terms.capacity)
         total, done = await asyncio.gather(seasons.count_ranked(ranking), seasons.last_place(period.id))
         if not has_begun(board, period):

@@ -51,7 +51,7 @@ BEGIN
     ), updated AS (
         UPDATE scores AS s
         SET score = f.new_score, achieved_at = f.new_at, total = f.new_total, has_nonzero = f.new_nonzero,
-            subscore = f.new_subscore, last_at = f.new_last, version = nextval('versions')
+            subscore = f.new_subscore, last_at = f.new_last, hidden = s.hidden % 4, version = nextval('versions')
         FROM folded f
         WHERE s.period_id = f.period_id AND s.user_id = f.user_id
           AND (f.score, f.achieved_at, f.total, f.has_nonzero, f.subscore, f.last_at)

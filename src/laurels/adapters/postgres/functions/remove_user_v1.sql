@@ -35,7 +35,7 @@ BEGIN
         DELETE FROM bases b
         WHERE b.user_id = removed_user AND b.period_id IN (SELECT id FROM periods WHERE board_id = board AND state = 'open');
         UPDATE scores s
-        SET score = NULL, achieved_at = NULL, total = NULL, has_nonzero = false, subscore = 0, last_at = NULL,
+        SET score = NULL, achieved_at = NULL, total = NULL, has_nonzero = false, subscore = 0, last_at = NULL, hidden = hidden % 4,
             version = nextval('versions')
         WHERE s.user_id = removed_user AND s.score IS NOT NULL
           AND s.period_id IN (SELECT id FROM periods WHERE board_id = board AND state = 'open');

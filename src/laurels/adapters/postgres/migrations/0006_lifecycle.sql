@@ -48,3 +48,6 @@ ALTER TABLE boards ADD COLUMN operations text NOT NULL DEFAULT '[]';  -- JSON li
 ALTER TABLE events ADD COLUMN operation text;
 ALTER TABLE scores ADD COLUMN last_at bigint;
 ALTER TABLE bases ADD COLUMN last_at bigint;
+
+-- A row whose score has expired has 4 added to `hidden`.
+CREATE INDEX scores_expiring ON scores (period_id, last_at) WHERE last_at IS NOT NULL AND hidden < 4;

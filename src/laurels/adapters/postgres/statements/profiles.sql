@@ -28,10 +28,10 @@ FROM (SELECT id FROM boards WHERE pod_id = $1 AND ($2::bigint = 0 OR id = $2) OR
 
 -- name: hide_rows
 WITH changed AS (
-    UPDATE scores s SET hidden = hidden_on_v1(b.pod_id, b.id, s.user_id), version = nextval('versions')
+    UPDATE scores s SET hidden = s.hidden - s.hidden % 4 + hidden_on_v1(b.pod_id, b.id, s.user_id), version = nextval('versions')
     FROM boards b JOIN periods p ON p.board_id = b.id AND p.state = 'open'
     WHERE b.pod_id = $1 AND ($2::bigint = 0 OR b.id = $2) AND s.period_id = p.id AND s.user_id = $3
-      AND s.hidden <> hidden_on_v1(b.pod_id, b.id, s.user_id)
+      AND s.hidden % 4 <> hidden_on_v1(b.pod_id, b.id, s.user_id)
     RETURNING b.id AS board_id, s.period_id, s.user_id, s.score, s.achieved_at, s.total, s.has_nonzero, s.version, s.hidden,
               s.segments, s.subscore, s.last_at
 ), touched AS (

@@ -3,7 +3,7 @@
 -- name: update_refolded_rows
 UPDATE scores AS s
 SET score = f.score, achieved_at = f.achieved_at, total = f.total::numeric, has_nonzero = f.has_nonzero, subscore = f.subscore,
-    last_at = f.last_at, version = nextval('versions')
+    last_at = f.last_at, hidden = s.hidden % 4, version = nextval('versions')
 FROM unnest($1::bigint[], $2::text[], $3::double precision[], $4::bigint[], $5::text[], $6::boolean[], $7::bigint[],
             $8::bigint[])
     AS f (period_id, user_id, score, achieved_at, total, has_nonzero, subscore, last_at)
@@ -157,3 +157,24 @@ WHERE board_id = $1 AND user_id = $2 AND voided_by IS NULL AND ($3::bigint IS NU
 -- name: state_region
 UPDATE profiles SET region = $3, region_at = $4
 WHERE pod_id = $1 AND user_id = $2 AND ($4::bigint, $3::text) > (region_at, coalesce(region, '')) RETURNING 1;
+
+-- name: expire_rows
+WITH due AS (
+    SELECT s.period_id, s.user_id FROM scores s
+    JOIN unnest($2::bigint[], $3::bigint[]) AS c (period_id, cutoff) ON s.period_id = c.period_id AND s.last_at <= c.cutoff
+    WHERE s.last_at IS NOT NULL AND s.hidden < 4
+    ORDER BY s.period_id, s.user_id LIMIT $4 FOR NO KEY UPDATE OF s
+), changed AS (
+    UPDATE scores s SET hidden = s.hidden + 4, version = nextval('versions') FROM due
+    WHERE s.period_id = due.period_id AND s.user_id = due.user_id
+    RETURNING s.*
+), touched AS (
+    INSERT INTO touches (board_id, user_id) SELECT DISTINCT $1::bigint, user_id FROM changed
+)
+SELECT period_id, user_id, score, achieved_at, total::text, has_nonzero, version, hidden, segments, subscore, last_at FROM changed;
+
+-- name: oldest_last_at
+SELECT p.id, o.last_at FROM unnest($1::bigint[]) AS p (id)
+CROSS JOIN LATERAL (
+    SELECT min(last_at) AS last_at FROM scores WHERE period_id = p.id AND last_at IS NOT NULL AND hidden < 4
+) AS o WHERE o.last_at IS NOT NULL;

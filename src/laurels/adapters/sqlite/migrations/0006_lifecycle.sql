@@ -47,3 +47,6 @@ ALTER TABLE boards ADD COLUMN operations TEXT NOT NULL DEFAULT '[]';  -- JSON li
 ALTER TABLE events ADD COLUMN operation TEXT;
 ALTER TABLE scores ADD COLUMN last_at INTEGER;
 ALTER TABLE bases ADD COLUMN last_at INTEGER;
+
+-- A row whose score has expired has 4 added to `hidden`.
+CREATE INDEX scores_expiring ON scores (period_id, last_at) WHERE last_at IS NOT NULL AND hidden < 4;

@@ -33,7 +33,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (period_id, user_id) DO UPDATE SET
     score = excluded.score, achieved_at = excluded.achieved_at, total = excluded.total,
     has_nonzero = excluded.has_nonzero, version = excluded.version, subscore = excluded.subscore,
-    last_at = excluded.last_at;
+    last_at = excluded.last_at, hidden = excluded.hidden;
 
 -- name: take_versions
 UPDATE counters SET value = value + ? WHERE name = 'version' RETURNING value;
@@ -138,3 +138,11 @@ SELECT user_id, metadata FROM (
 
 -- name: void_event
 UPDATE events SET voided_by = ? WHERE seq = ?;
+
+-- name: due_rows
+SELECT period_id, user_id, score, achieved_at, total, has_nonzero, version, hidden, segments, subscore, last_at FROM scores
+WHERE period_id = ? AND last_at IS NOT NULL AND last_at <= ? AND hidden < 4 LIMIT ?;
+
+-- name: oldest_last_at
+SELECT p.value, (SELECT min(last_at) FROM scores WHERE period_id = p.value AND last_at IS NOT NULL AND hidden < 4) AS oldest
+FROM json_each(?) AS p WHERE oldest IS NOT NULL;
