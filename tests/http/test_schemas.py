@@ -40,7 +40,7 @@ def test_schema_is_created_read_changed_and_deleted(api: httpx.Client, pod: str)
     assert made.status_code == 200, made.text
     body = made.json()
     assert (body["podId"], body["schemaVersion"], body["state"]) == (pod, "1.0", "draft")
-    assert body["fieldMappings"] == SCHEMA["fieldMappings"] | {"region": None}
+    assert body["fieldMappings"] == SCHEMA["fieldMappings"] | {"region": None, "subscore": None}
     assert api.get(f"{path}/1.0").json() == body
     second = api.put(
         f"{path}/2.0", json=SCHEMA | {"versionFrom": {"header": "v"}, "eventIdFrom": {"field": "id"}}

@@ -23,7 +23,7 @@ from laurels.http.requests import BoardRequest, KeyRequest, RanksRequest, ScoreI
             '{"userId": "a", "scores": 1}',
             (
                 "scores: unknown; did you mean score? "
-                "Allowed: score, timestamp, eventId, metadata, region, userId, stamped."
+                "Allowed: score, timestamp, eventId, metadata, region, subscore, operation, userId, stamped."
             ),
         ),
         (
