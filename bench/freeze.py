@@ -29,7 +29,8 @@ ALL_TIME = f"({OUR_PERIODS} AND p.window_name = 'all')"
 ORDER = "ORDER BY score DESC, achieved_at, user_id"
 NUMBERED = (
     "SELECT period_id, 'global', row_number() OVER ({order}), user_id, score, achieved_at, "
-    "rank() OVER (ORDER BY score DESC), dense_rank() OVER (ORDER BY score DESC), subscore FROM scores WHERE period_id = {period}"
+    "rank() OVER (ORDER BY score DESC), dense_rank() OVER (ORDER BY score DESC), subscore FROM scores "
+    "WHERE period_id = {period}"
 )
 
 

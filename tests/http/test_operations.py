@@ -5,7 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 
+from support.both_stores import api, new_board, server
 from support.calls import NewBoard, problem
+
+__all__ = ["api", "new_board", "server"]
 
 
 def test_single_scores_do_what_the_board_allows(api: httpx.Client, new_board: NewBoard) -> None:

@@ -4,6 +4,7 @@ import uuid
 
 import httpx
 
+from support.both_stores import api, new_board, server
 from support.calls import NewBoard, problem
 from support.running import RunningServer
 
@@ -12,6 +13,8 @@ RULES = [
     {"name": "fast", "rise": {"by": 50, "seconds": 60}},
     {"name": "debug", "match": {"client": "debug"}},
 ]
+
+__all__ = ["api", "new_board", "server"]
 
 
 def test_suspicious_score_waits_for_a_moderator(api: httpx.Client, new_board: NewBoard, server: RunningServer) -> None:

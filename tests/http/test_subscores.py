@@ -2,9 +2,12 @@
 
 import httpx
 
+from support.both_stores import api, new_board, server
 from support.calls import NewBoard, problem
 
 RACE = {"rule": "best", "order": "desc", "subscore": "asc", "windows": ["daily", "all"]}
+
+__all__ = ["api", "new_board", "server"]
 
 
 def test_subscore_breaks_ties_and_is_shown_everywhere(api: httpx.Client, new_board: NewBoard) -> None:

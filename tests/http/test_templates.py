@@ -8,10 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
+from support.both_stores import api, new_board, server
 from support.calls import problem
 from support.running import RunningServer
+from support.waiting import until_so
 
 BOARD = {"name": "Clan {UUID}", "rule": "increment", "windows": ["weekly", "all"], "segments": ["global", "region"]}
+
+__all__ = ["api", "new_board", "server"]
 
 
 class Pod:
@@ -129,3 +133,27 @@ def test_board_is_created_from_a_template_by_name(pod: Pod) -> None:
     named = pod.game.post(path, json={"UUID": f"{pod.prefix}named", "name": "Wolves"})
     assert named.json()["name"] == "Wolves"
     problem(pod.writer.post(path, json={"UUID": f"{pod.prefix}x"}), 403, "scope_forbidden")
+
+
+def test_batch_of_a_full_pod_takes_the_scores_of_its_users(pod: Pod, api: httpx.Client) -> None:
+    api.patch(pod.path, json={"quotas": {"users": 1}})
+    board = f"{pod.prefix}full"
+    pod.put()
+    assert pod.score(pod.game, board).status_code == 200
+
+    def statuses() -> list[str]:
+        sent = [{"userId": user, "score": 1, "eventId": f"{user}-{pod.prefix}"} for user in ("ada", "bob")]
+        answer = pod.game.post(f"/api/v1/leaderboards/{board}/scores", json={"scores": sent})
+        assert answer.status_code == 200, answer.text
+        return [each["status"] for each in answer.json()["results"]]
+
+    # Users are counted shortly after their scores.
+    until_so(lambda: pod.score(pod.game, board).json()["score"] > 0 and _refuses_strangers(pod, board), 10)
+    assert statuses()[0] == "accepted"
+    assert statuses() == ["duplicate", "refused"]
+
+
+def _refuses_strangers(pod: Pod, board: str) -> bool:
+    body = {"score": 1, "eventId": f"stranger-{uuid.uuid4()}"}
+    answer = pod.game.put(f"/api/v1/leaderboards/{board}/users/{uuid.uuid4()}", json=body)
+    return answer.status_code == 429

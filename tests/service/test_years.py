@@ -39,7 +39,7 @@ async def create(laurels: Laurels, uuid: str, **fields: Any) -> Board:
 async def final(laurels: Laurels, board: str, period: str, style: RankStyle | None = None) -> list[tuple[Any, ...]]:
     held = laurels.boards.to_read(ADMIN, board)
     page = (await laurels.reads.top(held, Selection(period=period, style=style), 0, 1000)).value
-    return [(place.rank, place.user_id, place.score, place.achieved_at) for place in page.entries]
+    return [(place.rank, place.user_id, place.score, place.subscore or 0, place.achieved_at) for place in page.entries]
 
 
 class Dying(BaseException):
@@ -86,24 +86,41 @@ class Mode:
         first = wall.date() - dt.timedelta(days=(wall.weekday() - list(Day).index(self.day)) % 7)
         return [f"daily-{wall.date()}", f"weekly-{first}", "all"]
 
-    def submit(self, event_id: str, user: str, score: float, at: int) -> None:
+    def submit(self, event_id: str, user: str, score: float, at: int, subscore: int) -> None:
         for name in self.names(at):
             model = self.periods.setdefault(
                 name,
-                ModelBoard(self.fields["rule"], self.fields["order"], self.fields["ties"], self.fields.get("capacity")),
+                ModelBoard(
+                    self.fields["rule"],
+                    self.fields["order"],
+                    self.fields["ties"],
+                    self.fields.get("capacity"),
+                    sub_order=self.fields.get("subscore"),
+                ),
             )
+            model.subscores[event_id] = subscore
             model.submit(event_id, user, score, at)
 
     def expected(self, name: str) -> list[tuple[Any, ...]]:
         model = self.periods[name]
-        return [(model.rank(p), p.user, p.score, p.at) for p in model.ranked()]
+        return [(model.rank(p), p.user, p.score, p.subscore, p.at) for p in model.ranked()]
 
 
 def modes() -> list[Mode]:
     return [
         Mode("solo", {"rule": Rule.BEST, "order": Order.DESC, "ties": Ties.EARLIEST}, "Europe/Berlin", Day.MONDAY),
-        Mode("duo", {"rule": Rule.INCREMENT, "order": Order.DESC, "ties": Ties.SHARED}, "Asia/Kathmandu", Day.SUNDAY),
-        Mode("race", {"rule": Rule.BEST, "order": Order.ASC, "ties": Ties.LATEST}, "Australia/Lord_Howe", Day.FRIDAY),
+        Mode(
+            "duo",
+            {"rule": Rule.INCREMENT, "order": Order.DESC, "ties": Ties.SHARED, "subscore": Order.ASC},
+            "Asia/Kathmandu",
+            Day.SUNDAY,
+        ),
+        Mode(
+            "race",
+            {"rule": Rule.BEST, "order": Order.ASC, "ties": Ties.LATEST, "subscore": Order.DESC},
+            "Australia/Lord_Howe",
+            Day.FRIDAY,
+        ),
         Mode(
             "rating",
             {"rule": Rule.LATEST, "order": Order.DESC, "ties": Ties.EARLIEST, "capacity": 4},
@@ -172,11 +189,15 @@ class Story:
         # Some scores are late, but within the grace time of all their periods.
         late = self.rng.randrange(50) * SECOND_US if self.rng.random() < 0.3 else 0
         self.events += 1
-        submission = Submission(user, score, at=self.clock.now - late, event_id=f"e{self.events}")
+        subscore = self.rng.randrange(3) if board.subscore is not None else None
+        if subscore is not None:
+            # Few different scores, so that subscores decide.
+            score = float(self.rng.randrange(4))
+        submission = Submission(user, score, at=self.clock.now - late, event_id=f"e{self.events}", subscore=subscore)
         answer = await laurels.submissions.submit(board, submission)
         assert [each.period.name for each in answer.counted] == mode.names(self.clock.now - late)
         assert answer.late == ()
-        mode.submit(f"e{self.events}", user, score, self.clock.now - late)
+        mode.submit(f"e{self.events}", user, score, self.clock.now - late, subscore or 0)
 
     async def check_users(self, laurels: Laurels) -> None:
         """Check all twelve scores of each user, which one call returns."""

@@ -9,7 +9,7 @@ from laurels.core.instants import to_us
 from support.model import ModelBoard
 from support.running import ADMIN_KEY, RunningServer, laurels
 from support.shared import Deployment
-from support.traffic import SEGMENTS, Traffic
+from support.traffic import SEGMENTS, Traffic, subscore_of
 from support.waiting import Patience
 
 HEALED_WITHIN_S = 10
@@ -62,11 +62,14 @@ def check_events(server: RunningServer, traffic: Traffic) -> None:
             key: (user, score) for key, (uuid, user, score, _) in traffic.acknowledged.items() if uuid == board.uuid
         }
         assert {key: kept.get(key) for key in acknowledged} == acknowledged
-        model = ModelBoard(board.rule, board.order, board.ties, board.capacity)
+        model = ModelBoard(board.rule, board.order, board.ties, board.capacity, sub_order=board.subscore)
         for event in stored:
             if event["eventId"] in void or event["userId"] in hidden:
                 continue
             at = to_us(datetime.fromisoformat(event["timestamp"]))
+            if board.subscore is not None:
+                assert event["subscore"] == subscore_of(event["eventId"])
+                model.subscores[event["eventId"]] = event["subscore"]
             model.submit(event["eventId"], event["userId"], event["score"], at)
         people = read_people(server)
         for user, person in people.items():
@@ -77,9 +80,9 @@ def check_events(server: RunningServer, traffic: Traffic) -> None:
                 path = f"/api/v1/leaderboards/{board.uuid}/top?limit=1000&segment={segment}"
                 answer = client.get(path)
             assert "Laurels-Degraded" not in answer.headers
-            assert {entry["userId"]: entry["score"] for entry in answer.json()["users"]} == {
-                player.user: player.score for player in model.ranked() if is_in(people.get(player.user), segment)
-            }
+            shown = {entry["userId"]: (entry["score"], entry.get("subscore", 0)) for entry in answer.json()["users"]}
+            inside = [player for player in model.ranked() if is_in(people.get(player.user), segment)]
+            assert shown == {player.user: (player.score, player.subscore) for player in inside}
 
 
 def read_people(server: RunningServer) -> dict[str, dict[str, Any]]:

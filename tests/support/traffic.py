@@ -54,6 +54,7 @@ class TrafficBoard:
     capacity: int | None = None
     segmented: bool = False
     shards: int = 1
+    subscore: str | None = None
     # The moderator hides users and voids events here, so a score can go up or down.
     judged: bool = False
     # The events sent so far, and those acknowledged with a rank.
@@ -63,6 +64,8 @@ class TrafficBoard:
     @property
     def definition(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"UUID": self.uuid, "rule": self.rule, "order": self.order, "ties": self.ties}
+        if self.subscore is not None:
+            fields["subscore"] = self.subscore
         if self.segmented:
             fields["segments"] = ["global", "region", "circle"]
         # Readers look at `all`; meanwhile a second window resets every minute.
@@ -77,6 +80,7 @@ def make_boards() -> list[TrafficBoard]:
         TrafficBoard("sums", "increment"),
         TrafficBoard("shared", "increment", ties="shared"),
         TrafficBoard("laps", "best", order="asc"),
+        TrafficBoard("kills", "best", order="asc", subscore="desc"),
         TrafficBoard("newest", "latest", ties="latest"),
         TrafficBoard("few", "increment", capacity=5),
         TrafficBoard("regions", "increment", segmented=True),
@@ -91,6 +95,11 @@ def await_boards(servers: Sequence[RunningServer], uuids: Sequence[str]) -> None
         clients = [stack.enter_context(server.client()) for server in servers]
         paths = [f"/api/v1/leaderboards/{uuid}" for uuid in uuids]
         until_equal(lambda: {client.get(path).status_code for client in clients for path in paths}, {200}, 1)
+
+
+def subscore_of(event_id: str) -> int:
+    """Return the subscore with which an event is sent to boards that have them."""
+    return int(event_id.rpartition("-")[2]) % 5
 
 
 class Traffic:
@@ -194,7 +203,7 @@ class Writer(_Client):
 
     def step(self) -> None:
         board = self.rng.choice(self.traffic.boards)
-        events = [self._new_event() for _ in range(self.rng.choice([1, 1, 1, 8]))]
+        events = [self._new_event(board) for _ in range(self.rng.choice([1, 1, 1, 8]))]
         with self.traffic.lock:
             for event in events:
                 board.sent[event["userId"]] = board.sent[event["userId"]].plus(event["score"])
@@ -202,17 +211,23 @@ class Writer(_Client):
         self._send_until_answered(board, events)
         time.sleep(0.004)
 
-    def _new_event(self) -> dict[str, Any]:
+    def _new_event(self, board: TrafficBoard) -> dict[str, Any]:
         self._number += 1
         now = time.time_ns() // 1000 - self.rng.randrange(1_000_000)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 1_000_000)) + f".{now % 1_000_000:06}Z"
-        return {
-            "userId": self.rng.choice(USERS),
-            "score": self.rng.choice([1, 2, 3, 0.1, 0.2]),
-            "eventId": f"{self.name}-{self._number}",
-            "timestamp": stamp,
-            "_at": now,
-        } | ({"region": self.rng.choice(REGIONS)} if self.rng.random() < 0.3 else {})
+        event_id = f"{self.name}-{self._number}"
+        more = {} if board.subscore is None else {"subscore": subscore_of(event_id)}
+        return (
+            more
+            | {
+                "userId": self.rng.choice(USERS),
+                "score": self.rng.choice([1, 2, 3, 0.1, 0.2]),
+                "eventId": event_id,
+                "timestamp": stamp,
+                "_at": now,
+            }
+            | ({"region": self.rng.choice(REGIONS)} if self.rng.random() < 0.3 else {})
+        )
 
     def _send_until_answered(self, board: TrafficBoard, events: list[dict[str, Any]]) -> None:
         body = {"scores": [{name: value for name, value in event.items() if name != "_at"} for event in events]}
@@ -385,7 +400,11 @@ def is_in_order(board: TrafficBoard, entries: list[dict[str, Any]]) -> bool:
     if board.ties == "latest":
         scores = [sign * entry["score"] for entry in entries]
         return scores == sorted(scores)
-    keys = [(sign * entry["score"], entry["timestamp"], entry["userId"]) for entry in entries]
+    sub_sign = -1 if board.subscore == "desc" else 1
+    keys = [
+        (sign * entry["score"], sub_sign * entry.get("subscore", 0), entry["timestamp"], entry["userId"])
+        for entry in entries
+    ]
     return keys == sorted(keys)
 
 

@@ -1,8 +1,8 @@
 """Score submissions: check, timestamp, record and rank. HTTP, Kafka and the command line all use this path."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 import structlog
 from msgspec import UNSET, Struct, UnsetType
@@ -36,6 +36,8 @@ from laurels.service.write.batcher import Batcher, WriteResult
 from laurels.service.write.review_gate import ReviewGate
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 # How many scores of full pods may wait for a look at the ledger.
 LOOK_UPS = 1000
@@ -224,7 +226,7 @@ class Submissions:
         strangers: Mapping[str, LaurelsError] = {}
         if self._usage.is_full(board.pod_id):
             users = [each.user_id for each in submissions if isinstance(each, Submission)]
-            strangers = await self._usage.strangers(board, users)
+            strangers = await _in_task(self._usage.strangers(board, users))
         answers: list[Accepted | LaurelsError | None] = []
         events: list[Event] = []
         for submission in submissions:
@@ -243,7 +245,7 @@ class Submissions:
                 events.append(event)
                 answers.append(None)
         if board.review:
-            answers, events = await self._hold_suspicious(board, answers, events)
+            answers, events = await _in_task(self._hold_suspicious(board, answers, events))
         written = iter(await self._batcher.write(events, may_spool=may_spool, wanted=wanted) if events else ())
         checked = iter(events)
         given = [_answer(next(checked), next(written), wanted) if each is None else each for each in answers]
@@ -325,6 +327,11 @@ class Submissions:
         await self._updater.apply(await self._ledger.remove_user(board, user_id, act), as_of, at_once=True)
         # The ledger has already stored the action, so this only returns it.
         return await self._ledger.profiles.begin_action(board.pod_id, board.id, user_id, act)
+
+
+async def _in_task(work: Coroutine[Any, Any, T]) -> T:
+    """Await work that reads the ledger in a task, because the hot lane runs this without one."""
+    return await asyncio.create_task(work)
 
 
 def _check(board: Board, submission: Submission, now: int, closed: LaurelsError | None) -> Event:
