@@ -11,7 +11,7 @@ import pytest
 from support.both_stores import api, new_board, server
 from support.calls import problem
 from support.running import RunningServer
-from support.waiting import until_so
+from support.waiting import until
 
 BOARD = {"name": "Clan {UUID}", "rule": "increment", "windows": ["weekly", "all"], "segments": ["global", "region"]}
 
@@ -148,7 +148,7 @@ def test_batch_of_a_full_pod_takes_the_scores_of_its_users(pod: Pod, api: httpx.
         return [each["status"] for each in answer.json()["results"]]
 
     # Users are counted shortly after their scores.
-    until_so(lambda: pod.score(pod.game, board).json()["score"] > 0 and _refuses_strangers(pod, board), 10)
+    until(lambda: _refuses_strangers(pod, board), "the pod is full")
     assert statuses()[0] == "accepted"
     assert statuses() == ["duplicate", "refused"]
 
