@@ -11,6 +11,7 @@ import pytest
 from laurels.client import AsyncClient, Client, Score
 from laurels.client.endpoints import Request
 from laurels.client.retry import pause_before
+from laurels.core.reviews import ReviewState
 from laurels.errors import Conflict, Invalid, NotFound, Unauthenticated, Unavailable
 from laurels.http.answers import Percentile
 from support.calls import NewBoard
@@ -99,6 +100,28 @@ def test_game_server_issues_and_revokes_tokens_for_players(server: RunningServer
             assert game.revoke_tokens("default", player).user_id == player
             with pytest.raises(Unauthenticated, match="revoked"):
                 phone.rank(board, player)
+
+
+def test_game_server_uses_templates_reviews_and_subscores(server: RunningServer) -> None:
+    prefix = f"match-{uuid4()}-"
+    rules = [{"name": "high", "scores": {"atLeast": 100}}]
+    definition = {"name": "Match", "rule": "best", "subscore": "asc", "operations": ["set"], "review": rules}
+    with Client(server.url, ADMIN_KEY) as game:
+        assert game.set_template("default", "match", definition, prefix=prefix).prefix == prefix
+        board = f"{prefix}1"
+        assert game.submit(board, "ada", 7, subscore=3).subscore == 3
+        game.submit_many(board, [Score("bob", 7, subscore=2), Score("ada", 5, subscore=1, operation="set")])
+        assert [(each.user_id, each.subscore) for each in game.top(board).users] == [("bob", 2), ("ada", 1)]
+        for score in (500, 600):
+            assert game.submit(board, "eve", score).rank_state == "in_review"
+        later, first = game.reviews(board, status=ReviewState.PENDING).reviews
+        assert (first.score, later.score) == (500, 600)
+        assert game.accept_review(board, first.review_id, reason="seen").kind == "restore"
+        assert game.reject_review(board, later.review_id).kind == "reject"
+        assert game.rank(board, "eve").score == 500
+        assert game.delete_board(board).uuid == board
+        with pytest.raises(NotFound):
+            game.top(board)
 
 
 def test_client_reads_return_typed_results(server: RunningServer, board: str) -> None:

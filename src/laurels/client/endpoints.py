@@ -12,12 +12,14 @@ from uuid import uuid4
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import encode
 
+from laurels.core.reviews import ReviewState
 from laurels.http.answers import (
     AroundAnswer,
     BatchAnswer,
     BoardAnswer,
     BoardsAnswer,
     BoardsScoreAnswer,
+    DeletionAnswer,
     DistributionAnswer,
     HistoryAnswer,
     PeriodsAnswer,
@@ -30,12 +32,13 @@ from laurels.http.answers import (
     ScoreAnswer,
     ScorePlaceAnswer,
     SearchAnswer,
+    TemplateAnswer,
     TokenAnswer,
     TopAnswer,
     UsageAnswer,
     UserScoresAnswer,
 )
-from laurels.http.people_answers import ChangedAnswer, ProfileAnswer
+from laurels.http.people_answers import ActAnswer, ChangedAnswer, ProfileAnswer, ReviewsAnswer
 
 T = TypeVar("T")
 
@@ -126,10 +129,11 @@ def submit_to_boards(
     metadata: Mapping[str, Any] | None = None,
     region: str | None = None,
     rank: bool | None = None,
+    subscore: int | None = None,
 ) -> Request[BoardsScoreAnswer]:
     """Submit a score to several boards of a pod: it counts on all of them or on none."""
     body = {"score": score, "boards": list(boards), "eventId": event_id or str(uuid4())}
-    given = {"timestamp": timestamp, "metadata": metadata, "region": region}
+    given = {"timestamp": timestamp, "metadata": metadata, "region": region, "subscore": subscore}
     body |= {name: value for name, value in given.items() if value is not None}
     return _ask("POST", _person(user_id) + "/scores", BoardsScoreAnswer, _given(podId=pod_id, rank=rank), body)
 
@@ -259,6 +263,36 @@ def create_board(name: str, **fields: Any) -> Request[BoardAnswer]:
 
 def change_board(board: str, **fields: Any) -> Request[BoardAnswer]:
     return _ask("PATCH", _board(board), BoardAnswer, body=fields)
+
+
+def delete_board(board: str) -> Request[DeletionAnswer]:
+    """Delete a board for good, with all its scores. Needs an admin key."""
+    return _ask("POST", _board(board) + "/deletion", DeletionAnswer, body={"confirm": board})
+
+
+def set_template(
+    pod_id: str, name: str, board: Mapping[str, Any], *, prefix: str | None = None
+) -> Request[TemplateAnswer]:
+    """Set what new boards of a pod are like. The first score for a board whose UUID has the prefix creates it."""
+    path = f"{_pod(pod_id)}/templates/{quote(name, safe='')}"
+    return _ask("PUT", path, TemplateAnswer, body={"board": dict(board), "prefix": prefix})
+
+
+def reviews(
+    board: str, *, status: ReviewState | None = None, limit: int = 100, cursor: str | None = None
+) -> Request[ReviewsAnswer]:
+    """List the scores of a board that wait for a moderator (`status` pending), or did, latest first."""
+    return _ask("GET", _board(board) + "/reviews", ReviewsAnswer, _page(limit, cursor) | _given(status=status))
+
+
+def accept_review(board: str, review_id: str, *, reason: str | None = None) -> Request[ActAnswer]:
+    """Let a score from the review list count, with its own time."""
+    return _ask("POST", f"{_board(board)}/reviews/{review_id}/accept", ActAnswer, body=_given(reason=reason))
+
+
+def reject_review(board: str, review_id: str, *, reason: str | None = None) -> Request[ActAnswer]:
+    """Decide that a score from the review list never counts."""
+    return _ask("POST", f"{_board(board)}/reviews/{review_id}/reject", ActAnswer, body=_given(reason=reason))
 
 
 def periods(
