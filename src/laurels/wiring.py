@@ -6,7 +6,7 @@ The only module that knows which adapters are used. Adapters that are not used a
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from laurels import tracing
 from laurels.adapters.file_lock import holder_address
@@ -18,6 +18,7 @@ from laurels.settings import Settings
 
 if TYPE_CHECKING:
     from laurels.adapters.sql.mapping import RowBatch
+    from laurels.adapters.sqlite.backup import Manifest
     from laurels.service.laurels import Laurels
 
 Announce = Callable[[str], None]
@@ -65,6 +66,41 @@ async def take_over(settings: Settings, path: Path, advance: Callable[[int, int]
         await target.close()
         await source.close()
     return rows
+
+
+def back_up(source: Path, folder: Path, advance: Callable[[int, int], None]) -> "Manifest":
+    """Copy a SQLite ledger, also while a server uses it, and return the manifest of the copy."""
+    from laurels.adapters.sqlite import backup
+
+    return backup.back_up(source, folder, advance)
+
+
+def stream_backup(source: Path, folder: Path, out: BinaryIO, advance: Callable[[int, int], None]) -> "Manifest":
+    """Copy a SQLite ledger to a stream, by way of a folder."""
+    from laurels.adapters.sqlite import backup
+
+    return backup.stream(source, folder, out, advance)
+
+
+def rotate_backups(folder: Path, keep: int) -> list[str]:
+    """Remove all but the newest backups of a folder."""
+    from laurels.adapters.sqlite import backup
+
+    return backup.rotate(folder, keep)
+
+
+def check_backup(path: Path, advance: Callable[[int, int], None]) -> "Manifest":
+    """Return the manifest of a backup, or raise Invalid if it is damaged."""
+    from laurels.adapters.sqlite import backup
+
+    return backup.check(path, advance)
+
+
+def restore_backup(path: Path, target: Path, advance: Callable[[int, int], None]) -> "Manifest":
+    """Put a backup into an empty data folder."""
+    from laurels.adapters.sqlite import backup
+
+    return backup.restore(path, target, advance)
 
 
 def build_laurels(settings: Settings, admin_key: str) -> tuple["Laurels", Announce]:

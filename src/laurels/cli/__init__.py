@@ -10,7 +10,7 @@ import httpx
 import typer
 
 from laurels import __version__
-from laurels.cli import admin, bench, boards, data, events, migrate, serve, simulate, spool, watch
+from laurels.cli import admin, backup, bench, boards, data, events, migrate, serve, simulate, spool, watch
 from laurels.errors import ERROR_MAPPINGS, LaurelsError
 from laurels.logs import configure_logs
 
@@ -25,6 +25,8 @@ app = typer.Typer(
 app.command()(serve.serve)
 app.command()(serve.ingest)
 app.command()(migrate.migrate)
+app.command()(backup.backup)
+app.command()(backup.restore)
 app.command()(data.verify)
 app.command()(data.rebuild)
 app.command()(data.top)
