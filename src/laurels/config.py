@@ -1,14 +1,16 @@
 """Reads the settings that settings.py declares. The only reader of the environment.
 
-A flag takes precedence over its environment variable, and that over the default.
+A flag takes precedence over its environment variable, that over the configuration file, and that over the default. A
+variable with `_FILE` at its end names a file that has the value, for secrets. All mistakes are reported at once.
 """
 
 import ipaddress
 import os
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from laurels.core.ids import new_secret
@@ -20,6 +22,10 @@ ADMIN_KEY_CHARS = 16
 PUBLIC_ADMIN_KEY_CHARS = 32
 PUBLIC_ADMIN_KEY_DISTINCT = 10
 LEDGER_FILE = "laurels.db"
+CONFIG_VARIABLE = "LAURELS_CONFIG"
+# Settings that are not shown.
+SECRETS = {"admin_key", "metrics_key", "key"}
+_GROUPS = {setting.group for setting in SETTINGS.values()}
 
 
 def ledger_path(settings: Settings) -> Path | None:
@@ -48,18 +54,124 @@ def is_shared(settings: Settings) -> bool:
     return ledger_path(settings) is None
 
 
+class Source(NamedTuple):
+    """A value as it was found, and where: a flag, a variable, or a line of the configuration file."""
+
+    value: Any
+    where: str
+
+
 def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Settings:
-    """Return the settings from flags, then the environment, then the defaults. Raise Invalid if they contradict."""
+    """Return the settings from flags, the environment, the configuration file and the defaults.
+
+    Raise Invalid if values are wrong, or contradict each other.
+    """
+    return read_sourced_settings(flags, environment)[0]
+
+
+def read_sourced_settings(
+    flags: Mapping[str, Any], environment: Mapping[str, str] = os.environ
+) -> tuple[Settings, dict[str, str]]:
+    """Return the settings, and where each value that is not a default comes from."""
+    faults: list[Invalid] = []
+    sources = _sources(flags, environment, faults)
     values: dict[str, Any] = {}
-    for setting in SETTINGS.values():
-        value, source = flags.get(setting.name), setting.flag
-        if value is None:
-            value, source = environment.get(setting.variable) or None, setting.variable
-        if value is not None:
-            values[setting.name] = _read(setting, source, value)
+    for name, source in sources.items():
+        try:
+            values[name] = _read(SETTINGS[name], source.where, source.value)
+        except Invalid as error:
+            faults.append(error)
+    if faults:
+        raise _all(faults)
     settings = Settings.of(values)
-    _check_together(settings)
-    return settings
+    faults += _contradictions(settings)
+    if faults:
+        raise _all(faults)
+    return settings, {name: source.where for name, source in sources.items()}
+
+
+def _sources(flags: Mapping[str, Any], environment: Mapping[str, str], faults: list[Invalid]) -> dict[str, Source]:
+    path = flags.get("config") or environment.get(CONFIG_VARIABLE) or None
+    found = {} if path is None else _read_file(Path(path), faults)
+    for setting in SETTINGS.values():
+        aside = f"{setting.variable}_FILE"
+        if flags.get(setting.name) is not None:
+            found[setting.name] = Source(flags[setting.name], setting.flag)
+        elif environment.get(setting.variable):
+            found[setting.name] = Source(environment[setting.variable], setting.variable)
+        elif environment.get(aside):
+            try:
+                found[setting.name] = Source(Path(environment[aside]).read_text("utf-8").strip(), aside)
+            except (OSError, UnicodeDecodeError) as error:
+                message = f"{aside}: {environment[aside]} can't be read: {error}."
+                faults.append(Invalid("wrong_format", message, field=aside))
+    return found
+
+
+def _read_file(path: Path, faults: list[Invalid]) -> dict[str, Source]:
+    """Return the values of a configuration file, whose sections are the groups of the settings."""
+    found: dict[str, Source] = {}
+    try:
+        text = path.read_text("utf-8")
+        content = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        faults.append(
+            Invalid("wrong_format", f"The configuration file {path} can't be read: {error}.", field="--config")
+        )
+        return found
+    except tomllib.TOMLDecodeError as error:
+        faults.append(Invalid("wrong_format", f"{path} is not TOML: {error}.", field="--config"))
+        return found
+    for group, values in content.items():
+        if not isinstance(values, dict) or group not in _GROUPS:
+            what = "no section" if isinstance(values, dict) else "outside of a section"
+            faults.append(_misplaced(path, text, group, f"{what}; the sections are {', '.join(sorted(_GROUPS))}"))
+            continue
+        for name, value in values.items():
+            where = f"{name} in {path}:{_line_of(text, name, group)}"
+            setting = SETTINGS.get(name)
+            if setting is None or setting.group != group:
+                hint = "" if setting is None else f"; it belongs to [{setting.group}]"
+                faults.append(_misplaced(path, text, name, f"no setting of [{group}]{hint}", group))
+            elif isinstance(value, dict | list | float):
+                faults.append(Invalid("wrong_format", f"{where} must be a text or a whole number.", field=name))
+            else:
+                found[name] = Source(int(value) if isinstance(value, bool) else value, where)
+    return found
+
+
+def _misplaced(path: Path, text: str, name: str, what: str, group: str | None = None) -> Invalid:
+    return Invalid("unknown_field", f"{path}:{_line_of(text, name, group)}: {name!r} is {what}.", field=name)
+
+
+def _line_of(text: str, name: str, group: str | None) -> int:
+    """Return the line of a section, or of a setting in a section; 1 if it is written in an unusual way."""
+    inside = group is None
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]", line)
+        if header is not None:
+            inside = group is None or header[1] == group
+            if group is None and header[1] == name:
+                return number
+        elif inside and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=", line):
+            return number
+    return 1
+
+
+def _all(faults: list[Invalid]) -> Invalid:
+    """Return one error that says all that is wrong."""
+    if len(faults) == 1:
+        return faults[0]
+    lines = "".join(f"\n- {fault.message}" for fault in faults)
+    return Invalid(faults[0].code, f"{len(faults)} settings are wrong:{lines}", field=faults[0].field)
+
+
+def shown_value(setting: Setting, settings: Settings) -> str:
+    """Return a value for people, without secrets."""
+    value = settings.value(setting)
+    if value is None:
+        return ""
+    return "***" if setting.name in SECRETS else hide_password(str(value))
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
@@ -167,9 +279,9 @@ def _read_number(minimum: int, maximum: int, source: str, value: Any) -> int:
     return number
 
 
-def _check_oauth(oauth: OAuthSettings) -> None:
+def _check_oauth(oauth: OAuthSettings) -> Iterator[Invalid]:
     if oauth.is_on and not oauth.oauth_audience:
-        raise Invalid(
+        yield Invalid(
             "missing_field",
             "Set LAURELS_OAUTH_AUDIENCE to the audience of the tokens. Without it, tokens for other services would be "
             "accepted.",
@@ -181,9 +293,9 @@ def _check_oauth(oauth: OAuthSettings) -> None:
         # A file has no scheme.
         is_file = field == "LAURELS_OAUTH_JWKS" and not parts.scheme
         if url is not None and not is_file and parts.scheme != "https" and not _is_local(parts.hostname or ""):
-            raise Invalid("wrong_format", f"{field} must be an https:// URL.", field=field, rule="https://")
+            yield Invalid("wrong_format", f"{field} must be an https:// URL.", field=field, rule="https://")
     if oauth.oauth_default_role not in {None, "server", "client", "player"}:
-        raise Invalid(
+        yield Invalid(
             "not_a_choice",
             "LAURELS_OAUTH_DEFAULT_ROLE must be server, client or player. Only a claim can make an admin.",
             field="LAURELS_OAUTH_DEFAULT_ROLE",
@@ -191,53 +303,33 @@ def _check_oauth(oauth: OAuthSettings) -> None:
         )
 
 
-def _check_proxies(proxies: str) -> None:
+def _check_proxies(proxies: str) -> Iterator[Invalid]:
     try:
         for part in proxies.split(","):
             if part.strip():
                 ipaddress.ip_network(part.strip())
     except ValueError as error:
-        raise Invalid(
+        yield Invalid(
             "wrong_format",
             f"LAURELS_TRUSTED_PROXIES has a part that is no address or network: {error}.",
             field="LAURELS_TRUSTED_PROXIES",
             rule="addresses or networks, separated by commas",
-        ) from error
+        )
 
 
-def _check_together(settings: Settings) -> None:
-    in_memory = settings.storage.index == "memory://"
-    if not in_memory and not settings.storage.index.startswith(("redis", "rediss")):
-        raise Invalid(
-            "wrong_format",
-            f"{hide_password(settings.storage.index)!r} is not an index that Laurels knows. Use memory://, redis://, "
-            "redis+sentinel:// or redis+cluster://.",
-            field="LAURELS_INDEX",
-        )
-    if is_shared(settings) and in_memory:
-        raise Invalid(
-            "wrong_format",
-            "A PostgreSQL ledger needs a shared index. Set LAURELS_INDEX (--index) to redis://HOST:PORT.",
-            field="LAURELS_INDEX",
-        )
-    if not is_shared(settings) and not in_memory:
-        raise Invalid(
-            "wrong_format",
-            "A Redis index needs a PostgreSQL ledger. Set LAURELS_LEDGER (--ledger) to "
-            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
-            field="LAURELS_LEDGER",
-        )
-    if settings.storage.spool is not None and not is_shared(settings):
-        raise Invalid(
-            "wrong_format",
-            "A spool keeps writes while PostgreSQL is unreachable. A SQLite ledger is on this disk and needs none.",
-            field="LAURELS_SPOOL",
-        )
-    _check_kafka(settings)
-    _check_oauth(settings.oauth)
-    _check_proxies(settings.limits.trusted_proxies)
-    if settings.server.workers > 1 and in_memory:
-        raise Invalid(
+def _contradictions(settings: Settings) -> Iterator[Invalid]:
+    """Yield what is wrong with values that are valid by themselves."""
+    try:
+        shared = is_shared(settings)
+    except Invalid as error:
+        yield error
+        return
+    yield from _check_storage(settings, shared=shared)
+    yield from _check_kafka(settings)
+    yield from _check_oauth(settings.oauth)
+    yield from _check_proxies(settings.limits.trusted_proxies)
+    if settings.server.workers > 1 and settings.storage.index == "memory://":
+        yield Invalid(
             "out_of_range",
             "More than one worker needs a shared index, because each would rank only its own writes. "
             "Set --workers to 1, or use PostgreSQL and Redis.",
@@ -245,20 +337,20 @@ def _check_together(settings: Settings) -> None:
             rule="1 with memory://",
         )
     if settings.client.url is not None and not settings.client.url.startswith(("http://", "https://")):
-        raise Invalid(
+        yield Invalid(
             "wrong_format",
             f"{settings.client.url!r} must start with http:// or https://.",
             field="LAURELS_URL",
             rule="a URL",
         )
     if settings.server.access_log not in {"off", "errors", "all"}:
-        raise Invalid(
+        yield Invalid(
             "not_a_choice",
             f"LAURELS_ACCESS_LOG is {settings.server.access_log!r}, but must be off, errors or all.",
             field="LAURELS_ACCESS_LOG",
         )
     if re.fullmatch(r"off|([01][0-9]|2[0-3]):[0-5][0-9]", settings.jobs.check_at) is None:
-        raise Invalid(
+        yield Invalid(
             "wrong_format",
             f"LAURELS_CHECK_AT is {settings.jobs.check_at!r}, but must be a time of day such as 03:00, or off.",
             field="LAURELS_CHECK_AT",
@@ -266,29 +358,59 @@ def _check_together(settings: Settings) -> None:
         )
     if settings.server.log_level not in {"debug", "info", "warning", "error"}:
         level = settings.server.log_level
-        raise Invalid(
+        yield Invalid(
             "not_a_choice",
             f"LAURELS_LOG_LEVEL is {level!r}, but must be debug, info, warning or error.",
             field="LAURELS_LOG_LEVEL",
         )
 
 
-def _check_kafka(settings: Settings) -> None:
+def _check_storage(settings: Settings, *, shared: bool) -> Iterator[Invalid]:
+    in_memory = settings.storage.index == "memory://"
+    if not in_memory and not settings.storage.index.startswith(("redis", "rediss")):
+        yield Invalid(
+            "wrong_format",
+            f"{hide_password(settings.storage.index)!r} is not an index that Laurels knows. Use memory://, redis://, "
+            "redis+sentinel:// or redis+cluster://.",
+            field="LAURELS_INDEX",
+        )
+    if shared and in_memory:
+        yield Invalid(
+            "wrong_format",
+            "A PostgreSQL ledger needs a shared index. Set LAURELS_INDEX (--index) to redis://HOST:PORT.",
+            field="LAURELS_INDEX",
+        )
+    if not shared and not in_memory:
+        yield Invalid(
+            "wrong_format",
+            "A Redis index needs a PostgreSQL ledger. Set LAURELS_LEDGER (--ledger) to "
+            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
+            field="LAURELS_LEDGER",
+        )
+    if settings.storage.spool is not None and not shared:
+        yield Invalid(
+            "wrong_format",
+            "A spool keeps writes while PostgreSQL is unreachable. A SQLite ledger is on this disk and needs none.",
+            field="LAURELS_SPOOL",
+        )
+
+
+def _check_kafka(settings: Settings) -> Iterator[Invalid]:
     one = r"[^\s,:]+:[0-9]{1,5}"
     if settings.kafka.kafka is not None and re.fullmatch(f"{one}(,{one})*", settings.kafka.kafka) is None:
-        raise Invalid(
+        yield Invalid(
             "wrong_format",
             f"{settings.kafka.kafka!r} does not name Kafka brokers. Use HOST:PORT, or several separated by commas.",
             field="LAURELS_KAFKA",
         )
     if settings.kafka.ingest and settings.kafka.kafka is None:
-        raise Invalid(
+        yield Invalid(
             "missing_field",
             "Reading scores from Kafka needs its brokers. Set LAURELS_KAFKA (--kafka) to HOST:PORT.",
             field="LAURELS_KAFKA",
         )
     if re.fullmatch(r"[A-Za-z0-9._-]{0,100}", settings.kafka.kafka_topic_prefix) is None:
-        raise Invalid(
+        yield Invalid(
             "wrong_format",
             "LAURELS_KAFKA_TOPIC_PREFIX may contain up to 100 letters, digits, '.', '_' and '-'.",
             field="LAURELS_KAFKA_TOPIC_PREFIX",

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from laurels.config import environment_of, hide_password, read_admin_key, read_settings
+from laurels.config import (
+    environment_of,
+    hide_password,
+    read_admin_key,
+    read_settings,
+    read_sourced_settings,
+    shown_value,
+)
 from laurels.errors import Invalid
 from laurels.settings import SETTINGS
 
@@ -71,3 +78,74 @@ def test_server_on_a_public_address_refuses_a_weak_admin_key(host: str) -> None:
 def test_generated_admin_key_is_strong_enough_for_a_public_address(tmp_path: Path) -> None:
     settings = read_settings({"host": "0.0.0.0", "data_dir": tmp_path / "data"}, {})
     assert read_admin_key(settings) == read_admin_key(settings)
+
+
+FILE = """# comment
+[server]
+port = 9000
+host = "0.0.0.0"
+
+[limits]
+rate_per_address = 5
+"""
+
+
+def test_flags_go_before_variables_before_the_file_before_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "laurels.toml"
+    path.write_text(FILE)
+    flags, environment = {"host": "127.0.0.1", "config": path}, {"LAURELS_PORT": "9001", "LAURELS_LOG_LEVEL": "debug"}
+    settings, sources = read_sourced_settings(flags, environment)
+    assert (settings.server.host, settings.server.port, settings.limits.rate_per_address) == ("127.0.0.1", 9001, 5)
+    assert sources == {
+        "host": "--host",
+        "port": "LAURELS_PORT",
+        "log_level": "LAURELS_LOG_LEVEL",
+        "rate_per_address": f"rate_per_address in {path}:7",
+    }
+    alone, _ = read_sourced_settings({}, {"LAURELS_CONFIG": str(path)})
+    assert (alone.server.host, alone.server.port, alone.server.log_level) == ("0.0.0.0", 9000, "info")
+
+
+def test_secret_is_read_from_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "key"
+    secret.write_text("a-secret-of-many-letters\n")
+    settings, sources = read_sourced_settings({}, {"LAURELS_ADMIN_KEY_FILE": str(secret)})
+    assert (settings.server.admin_key, sources) == ("a-secret-of-many-letters", {"admin_key": "LAURELS_ADMIN_KEY_FILE"})
+    assert shown_value(SETTINGS["admin_key"], settings) == "***"
+    missing = {"LAURELS_ADMIN_KEY_FILE": str(tmp_path / "none")}
+    with pytest.raises(Invalid, match="can't be read"):
+        read_settings({}, missing)
+    # The variable itself goes first.
+    assert read_settings({}, missing | {"LAURELS_ADMIN_KEY": "x" * 20}).server.admin_key == "x" * 20
+
+
+def test_all_mistakes_are_reported_at_once_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "laurels.toml"
+    path.write_text(
+        '[server]\nport = 70000\nhots = "x"\n\n[storage]\nworkers = 2\n\n[web]\nx = 1\n\n[live]\nmax_live = 1.5\n'
+    )
+    with pytest.raises(Invalid) as caught:
+        read_settings({"config": path}, {"LAURELS_WORKERS": "many"})
+    message = caught.value.message
+    for text in (
+        "6 settings are wrong",
+        f"port in {path}:2 is 70000",
+        f"{path}:3: 'hots' is no setting of [server]",
+        f"{path}:6: 'workers' is no setting of [storage]; it belongs to [server]",
+        f"{path}:8: 'web' is no section",
+        f"max_live in {path}:12 must be a text or a whole number",
+        "LAURELS_WORKERS is 'many'",
+    ):
+        assert text in message, message
+    with pytest.raises(Invalid) as contradictions:
+        read_settings({"workers": 2, "access_log": "some", "check_at": "noon"}, {})
+    assert "3 settings are wrong" in contradictions.value.message
+
+
+@pytest.mark.parametrize(("content", "words"), [("[server\n", "not TOML"), (None, "can't be read")])
+def test_unreadable_configuration_file_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
+    path = tmp_path / "laurels.toml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(Invalid, match=words):
+        read_settings({"config": path}, {})

@@ -10,7 +10,20 @@ import httpx
 import typer
 
 from laurels import __version__
-from laurels.cli import admin, backup, bench, boards, data, events, migrate, serve, simulate, spool, watch
+from laurels.cli import (
+    admin,
+    backup,
+    bench,
+    boards,
+    configuration,
+    data,
+    events,
+    migrate,
+    serve,
+    simulate,
+    spool,
+    watch,
+)
 from laurels.errors import ERROR_MAPPINGS, LaurelsError
 from laurels.logs import configure_logs
 
@@ -36,6 +49,7 @@ app.command()(simulate.simulate)
 app.command()(bench.bench)
 app.command("import")(data.import_)
 app.command("export")(data.export)
+app.add_typer(configuration.config, name="config")
 app.add_typer(admin.pods, name="pods")
 app.add_typer(admin.keys, name="keys")
 app.add_typer(boards.boards, name="boards")

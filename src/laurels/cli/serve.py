@@ -17,6 +17,14 @@ def option(name: str) -> Any:
     return typer.Option(setting.flag, help=f"{setting.help}{default} Variable: {setting.variable}.", show_default=False)
 
 
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="Configuration file (TOML): see `laurels config`. Variable: LAURELS_CONFIG.",
+        show_default=False,
+    ),
+]
 DataDir = Annotated[Path | None, option("data_dir")]
 LedgerUrl = Annotated[str | None, option("ledger")]
 IndexUrl = Annotated[str | None, option("index")]
@@ -39,6 +47,7 @@ def serve(
     ] = False,
     workers: Annotated[int | None, option("workers")] = None,
     log_level: LogLevel = None,
+    config: ConfigFile = None,
 ) -> None:
     """Start the server. The first start creates the data folder, the ledger and the admin key."""
     settings = read_settings(
@@ -54,6 +63,7 @@ def serve(
             "spool": spool,
             "workers": workers,
             "log_level": log_level,
+            "config": config,
         }
     )
     configure_logs(settings.server.log_level)
@@ -74,6 +84,7 @@ def ingest(
     port: Annotated[int | None, option("ingest_port")] = None,
     workers: Annotated[int | None, option("workers")] = None,
     log_level: LogLevel = None,
+    config: ConfigFile = None,
 ) -> None:
     """Read scores from Kafka into PostgreSQL and Redis, without serving the API. Serves health checks and metrics."""
     settings = read_settings(
@@ -88,6 +99,7 @@ def ingest(
             "ingest_port": port,
             "workers": workers,
             "log_level": log_level,
+            "config": config,
         }
     )
     if not is_shared(settings):
