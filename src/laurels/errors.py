@@ -242,7 +242,6 @@ CODES: dict[str, str] = {
     "period_not_final": "the period has no final ranks that can be corrected",
     "subscore_not_available": "the board has no subscores",
     "operation_not_allowed": "the board does not allow this operation on single scores",
-    "out_of_order": "the user has a newer score, and the board takes scores of a user in the order of time",
     "review_not_found": "the board has no such review",
     "review_decided": "somebody has decided about this score already",
     "needs_review": "a board would review this score first",

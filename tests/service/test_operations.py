@@ -1,4 +1,4 @@
-"""Operations on single scores: exact in the order of time, refused with the reason otherwise."""
+"""Operations on single scores: exact, in the order of time, whatever the order of arrival."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from laurels.core.board import Board
 from laurels.core.instants import SECOND_US
@@ -23,6 +24,7 @@ from laurels.service.read.reads import Selection
 from laurels.service.write.submissions import Accepted, Submission
 from support.services import Stage, differences
 
+DAY_US = 86_400 * SECOND_US
 ADMIN = Caller(Role.ADMIN, None, "test")
 EVERY = tuple(Operation)
 
@@ -76,25 +78,52 @@ def test_operations_change_the_score_one_after_the_other(stage: Stage) -> None:
     asyncio.run(run())
 
 
-def test_score_that_is_older_than_the_last_is_refused_with_the_reason(stage: Stage) -> None:
+def test_scores_count_in_the_order_of_time_whenever_they_arrive(stage: Stage) -> None:
     async def run() -> None:
+        now = stage.clock.now
+        sent = [
+            Submission("ada", 100, at=now - 9, event_id="a"),
+            Submission("ada", 2, at=now - 8, event_id="b", operation=Operation.INCREMENT),
+            Submission("ada", 7, at=now - 7, event_id="c", operation=Operation.SET),
+            # At one time, the ids decide.
+            Submission("ada", 3, at=now - 6, event_id="d", operation=Operation.SET),
+            Submission("ada", 5, at=now - 6, event_id="e", operation=Operation.INCREMENT),
+            Submission("ada", 1, at=now - 5, event_id="f"),
+        ]
         async with stage.running() as laurels:
             await create(laurels)
-            now = stage.clock.now
-            batch = [
-                Submission("ada", 1, at=now - 5),
-                Submission("ada", 2, at=now - 9, operation=Operation.INCREMENT),
-                Submission("ada", 4, at=now - 5, operation=Operation.INCREMENT),
-                Submission("bob", 8, at=now - 9),
-                Submission("ada", 16, at=now - 4, operation=Operation.INCREMENT),
-                # Without a time, after all others.
-                Submission("ada", 32, operation=Operation.INCREMENT),
-                Submission("ada", 64, operation=Operation.INCREMENT),
-            ]
-            answers = await laurels.submissions.submit_many(held(laurels), batch)
-            late = "out_of_order"
-            assert [code(each) for each in answers] == ["accepted", late, late, *["accepted"] * 4]
-            assert await scores(laurels) == {"ada": 113, "bob": 8}
+            for seed in range(6):
+                rng = random.Random(seed)
+                mixed = [replace(each, user_id=f"u{seed}", event_id=f"{seed}{each.event_id}") for each in sent]
+                rng.shuffle(mixed)
+                await laurels.submissions.submit_many(held(laurels), mixed[:3] * 2)
+                for each in mixed[3:]:
+                    await laurels.submissions.submit(held(laurels), each)
+            assert await scores(laurels) == {f"u{seed}": 8 for seed in range(6)}
+            assert await differences(laurels) == []
+            # Without a time, after all others, in the order of the list.
+            batch = [Submission("bob", 1), Submission("bob", 5, operation=Operation.SET)]
+            batch += [Submission("bob", 2, operation=Operation.INCREMENT)] * 3
+            await laurels.submissions.submit_many(held(laurels), batch)
+            assert (await scores(laurels))["bob"] == 11
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_time_ahead_of_the_clock_keeps_its_period(stage: Stage) -> None:
+    """A score at midnight and one without a time just before it: each counts in the period of its own time."""
+
+    async def run() -> None:
+        midnight = (stage.clock.now // DAY_US + 1) * DAY_US
+        stage.clock.now = midnight - 60 * SECOND_US
+        async with stage.running() as laurels:
+            await create(laurels)
+            await laurels.submissions.submit(held(laurels), Submission("ada", 5, at=midnight + 60 * SECOND_US))
+            await laurels.submissions.submit(held(laurels), Submission("ada", 3, operation=Operation.SET))
+            await laurels.submissions.submit(held(laurels), Submission("ada", 1, operation=Operation.INCREMENT))
+            assert await scores(laurels, window="daily") == {"ada": 4}
+            assert await scores(laurels) == {"ada": 5}
             assert await differences(laurels) == []
 
     asyncio.run(run())

@@ -92,8 +92,6 @@ class RecordOutcome(StrEnum):
     ERASED = "erased"
     # Its user has used all attempts of a period.
     SPENT = "spent"
-    # The board takes scores of a user in the order of time, and this one is older than the last one.
-    OUT_OF_ORDER = "out_of_order"
     # Waits for a moderator.
     IN_REVIEW = "in_review"
 

@@ -1,6 +1,7 @@
 """The Ledger in PostgreSQL. It runs the functions of scores.py, registry.py, schema.py and take_over.py on a pool."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 
 import asyncpg
 
@@ -121,17 +122,30 @@ class PostgresLedger:
         """See Ledger.record. Retried after a lost connection, which is safe because of the event ids."""
         known = history or self.as_of.history
         try:
-            ordered = [event for event in events if event.board.operations]
-            if not ordered:
+            if not any(event.board.operations for event in events):
                 return await self.pool.write(lambda c: record(c, events, known), repeat=True, statements=1)
-            # Boards with operations take their own way; what they lock may wait for other batches.
-            return await self.pool.write(
-                lambda c: _record_both(c, events, known), repeat=True, long=True, history=known
-            )
+            return await self._record_apart(events, known)
         except Stale:
             # A board was changed, or the ledger is in another history.
             await self._history.read()
             raise
+
+    async def _record_apart(self, events: Sequence[Event], history: str) -> list[RecordedEvent]:
+        """Record events of boards with operations and of others, each such board in a transaction of its own.
+
+        So no transaction waits for the rows of one board while it has locked those of another.
+        """
+        plain = [event for event in events if not event.board.operations]
+        found = await self.pool.write(lambda c: record(c, plain, history), repeat=True, statements=1) if plain else []
+        results = dict(zip(map(id, plain), found, strict=True))
+        boards = {event.board.id: event.board for event in events if event.board.operations}
+        for board in boards.values():
+            own = [event for event in events if event.board.id == board.id]
+            recorded = await self.pool.write(
+                partial(record_in_order, board=board, events=own), repeat=True, long=True, history=history
+            )
+            results |= dict(zip(map(id, own), recorded, strict=True))
+        return [results[id(event)] for event in events]
 
     async def hold_for_review(self, event: Event, act: ModerationAction, history: str | None = None) -> RecordOutcome:
         known = history or self.as_of.history
@@ -371,9 +385,10 @@ class PostgresLedger:
 
 
 async def _record_both(connection: Connection, events: Sequence[Event], history: str) -> list[RecordedEvent]:
-    """Record events on boards with and without operations."""
+    """Record events on boards with and without operations in one transaction."""
     plain = [event for event in events if not event.board.operations]
-    ordered = [event for event in events if event.board.operations]
-    plainly = iter(await record(connection, plain, history) if plain else ())
-    in_order = iter(await record_in_order(connection, ordered) if ordered else ())
-    return [next(in_order if event.board.operations else plainly) for event in events]
+    results = dict(zip(map(id, plain), await record(connection, plain, history) if plain else [], strict=True))
+    for board in {event.board.id: event.board for event in events if event.board.operations}.values():
+        own = [event for event in events if event.board.id == board.id]
+        results |= dict(zip(map(id, own), await record_in_order(connection, board, own), strict=True))
+    return [results[id(event)] for event in events]

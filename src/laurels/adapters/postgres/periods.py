@@ -14,6 +14,7 @@ from laurels.adapters.sql.mapping import (
     action_running,
     edition_name,
     events_pruned,
+    folding_order,
     need_final,
     not_closed,
     not_refreezable,
@@ -325,7 +326,7 @@ async def _refold_some(connection: Connection, board: Board, period: Period, aft
         return None
     asked = (board.id, users[0], users[-1], period.start, period.end, period.replaces)
     standings: dict[str, Standing] = {}
-    page = scores.EventPage(connection, SQL["events_of_period"], *asked)
+    page = scores.EventPage(connection, SQL[folding_order(board, "events_of_period")], *asked)
     async for some in page.chunks():
         for user_id, score, at, subscore, operation in some:
             standings[user_id] = board.fold(standings.get(user_id), score, at, subscore, operation)

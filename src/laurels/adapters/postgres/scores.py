@@ -15,6 +15,7 @@ from laurels.adapters.postgres.sql import SQL
 from laurels.adapters.sql.mapping import (
     begin_folds,
     fold_events,
+    folding_order,
     nothing_to_remove,
     read_hidden,
     read_period,
@@ -64,7 +65,7 @@ async def refold_rows(connection: Connection, board: Board, user_ids: Sequence[s
     bases = read_bases(await connection.fetch(SQL["bases_of_users"], *asked))
     folds = begin_folds(user_ids, bases)
     # In chunks, because one user may have very many events.
-    async for some in _chunks(connection, SQL["events_of_users"], *asked):
+    async for some in _chunks(connection, SQL[folding_order(board, "events_of_users")], *asked):
         fold_events(board, periods, folds, some)
         await asyncio.sleep(0)
     fresh = {(period_id, user_id): standing for user_id, own in folds.items() for period_id, standing in own.items()}
@@ -155,7 +156,7 @@ async def refold(connection: Connection, board: Board, after: str, limit: int) -
     between = (board.id, users[0], users[-1])
     periods = tuple(read_period(columns) for columns in await connection.fetch(SQL["open_periods_of"], board.id))
     folds = begin_folds(users, read_bases(await connection.fetch(SQL["bases_between"], *between)))
-    page = EventPage(connection, SQL["events_between"], *between)
+    page = EventPage(connection, SQL[folding_order(board, "events_between")], *between)
     async for some in page.chunks():
         fold_events(board, periods, folds, some)
         await asyncio.sleep(0)

@@ -447,14 +447,24 @@ def compare(
     return RecordOutcome.DUPLICATE if same else RecordOutcome.CONFLICT
 
 
-def in_order(event: Event, last_at: int | None) -> int | None:
-    """Return the time at which an event counts on a board with operations; None if it is not newer than the last one.
+# How far scores without a time move to come after the user's last one, on boards with operations. A large batch has
+# many of the same time.
+LATER_US = 1_000_000
 
-    An event whose time is the server's, or that was acknowledged before, comes after the last one in any case.
+
+def time_in_order(event: Event, last_at: int | None) -> int:
+    """Return the time of an event on a board with operations, where the order of time decides.
+
+    A score without a time comes after the one that the server has just received.
     """
-    if last_at is None or event.at > last_at:
-        return event.at
-    return last_at + 1 if event.stamped or event.acknowledged else None
+    if event.stamped and last_at is not None and event.at <= last_at < event.at + LATER_US:
+        return last_at + 1
+    return event.at
+
+
+def folding_order(board: Board, statement: str) -> str:
+    """Return the name of the variant of a statement that returns events in the order in which a board folds them."""
+    return f"{statement}_in_order" if board.operations else statement
 
 
 def outcome_of(event: Event, stored: Sequence[Any]) -> RecordOutcome:

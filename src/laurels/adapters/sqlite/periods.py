@@ -11,6 +11,7 @@ from laurels.adapters.sql.mapping import (
     action_running,
     edition_name,
     events_pruned,
+    folding_order,
     need_final,
     not_closed,
     not_refreezable,
@@ -338,7 +339,9 @@ def _refold_some(connection: sqlite3.Connection, board: Board, period: Period, a
         return None
     asked = (board.id, users[0], users[-1], period.start, period.end, period.replaces)
     standings: dict[str, Standing] = {}
-    for user_id, score, at, subscore, operation in connection.execute(SQL["events_of_period"], asked):
+    for user_id, score, at, subscore, operation in connection.execute(
+        SQL[folding_order(board, "events_of_period")], asked
+    ):
         standings[user_id] = board.fold(standings.get(user_id), score, at, subscore, operation)
     # An erased user has no profile, and keeps the segments of the final ranks.
     segments: dict[str, tuple[str, ...]] = {}

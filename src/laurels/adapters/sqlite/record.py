@@ -10,7 +10,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from laurels.adapters.sql.mapping import compare, digest_of, in_order, outcome_of, stale
+from laurels.adapters.sql.mapping import (
+    begin_folds,
+    compare,
+    digest_of,
+    fold_events,
+    folding_order,
+    outcome_of,
+    stale,
+    time_in_order,
+)
 from laurels.adapters.sqlite.scores import (
     RowKey,
     action_by_key,
@@ -19,11 +28,13 @@ from laurels.adapters.sqlite.scores import (
     insert_action,
     move_users,
     read_row,
+    read_rows,
     write_rows,
 )
 from laurels.adapters.sqlite.sql import SQL
 from laurels.core.board import Board
 from laurels.core.people import Hidden
+from laurels.core.scores import Standing
 from laurels.ports import Event, ModerationAction, RecordedEvent, RecordOutcome, Row, RowChange
 
 # Read the rows of a batch period by period if there are at most this many periods.
@@ -35,21 +46,24 @@ def record(connection: sqlite3.Connection, events: Sequence[Event]) -> list[Reco
     _need_current_boards(connection, {event.board.id: event.board for event in events})
     anybody_erased, anybody_hidden = connection.execute(SQL["special_cases"]).fetchone()
     erased = {number for number, event in enumerate(events) if anybody_erased and _is_erased(connection, event)}
+    events = _in_order(connection, events)
     keys = _keys(events, erased)
+    outcomes = _insert_events(connection, events, keys, erased, _spent(connection, events, erased))
     before = _find_rows(connection, keys)
-    events, disordered = _in_order(connection, events, keys, before)
-    refused = dict.fromkeys(_spent(connection, events, erased), RecordOutcome.SPENT)
-    refused |= dict.fromkeys(disordered, RecordOutcome.OUT_OF_ORDER)
-    outcomes = _insert_events(connection, events, keys, erased, refused)
     standings = {key: row.standing if row else None for key, row in before.items()}
     new: dict[RowKey, Board] = {}
+    late: dict[tuple[int, str], Event] = {}
     for event, outcome, own in zip(events, outcomes, keys, strict=True):
         if outcome is RecordOutcome.ACCEPTED:
             board = event.board
             for key in own:
+                if board.operations and _is_late(event, standings[key]):
+                    late[board.id, event.user_id] = event
                 standings[key] = board.fold(standings[key], event.score, event.at, event.subscore, event.operation)
                 if before[key] is None:
                     new[key] = board
+    for event in late.values():
+        standings |= _refold(connection, event, standings)
     initial = {
         key: initial_state(connection, board, key[1]) if anybody_hidden or board.is_segmented else ((), Hidden.NO)
         for key, board in new.items()
@@ -118,33 +132,43 @@ def _keys(events: Sequence[Event], erased: Collection[int]) -> list[list[RowKey]
     return keys
 
 
-def _in_order(
-    connection: sqlite3.Connection,
-    events: Sequence[Event],
-    keys: Sequence[Sequence[RowKey]],
-    rows: Mapping[RowKey, Row | None],
-) -> tuple[Sequence[Event], set[int]]:
-    """Return the events, and the indexes of those on boards with operations that are not in the order of time.
-
-    An event whose time is the server's, or that was acknowledged before, comes after the user's last one.
-    """
+def _in_order(connection: sqlite3.Connection, events: Sequence[Event]) -> Sequence[Event]:
+    """Return the events with those of boards with operations that have no time of their own after the ones before."""
     if not any(event.board.operations for event in events):
-        return events, set()
-    ordered, disordered = list(events), set[int]()
-    last = {key: row.standing.last_at for key, row in rows.items() if row is not None and row.standing is not None}
-    for index, (event, own) in enumerate(zip(events, keys, strict=True)):
-        if not event.board.operations or event.refused is not None:
-            continue
-        if connection.execute(SQL["find_event"], (event.board.id, event.event_id)).fetchone() is not None:
-            continue
-        after = max((at for key in own if (at := last.get(key)) is not None), default=None)
-        at = in_order(event, after)
-        if at is None:
-            disordered.add(index)
-            continue
-        ordered[index] = event if at == event.at else replace(event, at=at)
-        last |= dict.fromkeys(own, at)
-    return ordered, disordered
+        return events
+    last: dict[tuple[int, str], int | None] = {}
+    ordered = []
+    for event in events:
+        if event.board.operations and event.stamped:
+            key = (event.board.id, event.user_id)
+            if key not in last:
+                rows = read_rows(connection.execute(SQL["board_rows_of_user"], key))
+                last[key] = max(
+                    (at for row in rows if row.standing and (at := row.standing.last_at) is not None), default=None
+                )
+            last[key] = at = time_in_order(event, last[key])
+            ordered.append(event if at == event.at else replace(event, at=at))
+        else:
+            ordered.append(event)
+    return ordered
+
+
+def _is_late(event: Event, standing: Standing | None) -> bool:
+    """Return True if an event comes before others that are folded already."""
+    return standing is not None and standing.last_at is not None and event.at <= standing.last_at
+
+
+def _refold(
+    connection: sqlite3.Connection, event: Event, standings: Mapping[RowKey, Standing | None]
+) -> dict[RowKey, Standing | None]:
+    """Fold all events of a user in the order of time, for the rows in `standings`."""
+    board, user_id = event.board, event.user_id
+    folds = begin_folds([user_id], ())
+    asked = (board.id, json.dumps([user_id]))
+    fold_events(
+        board, board.open_periods, folds, connection.execute(SQL[folding_order(board, "events_of_users")], asked)
+    )
+    return {(pid, user_id): standing for pid, standing in folds[user_id].items() if (pid, user_id) in standings}
 
 
 def _spent(connection: sqlite3.Connection, events: Sequence[Event], erased: Collection[int]) -> set[int]:
@@ -187,19 +211,19 @@ def _insert_events(
     events: Sequence[Event],
     keys: Sequence[Sequence[RowKey]],
     erased: Collection[int],
-    refused: Mapping[int, RecordOutcome],
+    spent: Collection[int],
 ) -> list[RecordOutcome]:
     """Insert the events that are new and may be stored, and return the outcome of each event.
 
     `keys` has the rows that each event counts in, `erased` the indexes of events of users who were erased later,
-    `refused` those of new events that are refused, with their outcomes.
+    `spent` those of events over the attempts of their users.
     """
     (last,) = connection.execute(SQL["take_event_numbers"], (len(events),)).fetchone()
     first = last - len(events) + 1
     stored = [
         index
         for index, (event, own) in enumerate(zip(events, keys, strict=True))
-        if index not in erased and index not in refused and event.refused is None and (own or event.acknowledged)
+        if index not in erased and index not in spent and event.refused is None and (own or event.acknowledged)
     ]
     inserted = connection.executemany(SQL["insert_event"], [_columns(first + index, events[index]) for index in stored])
     new = set(stored)
@@ -211,8 +235,8 @@ def _insert_events(
         if index in new
         else RecordOutcome.ERASED
         if index in erased
-        else refused[index]
-        if index in refused
+        else RecordOutcome.SPENT
+        if index in spent
         else _compare_stored(connection, event, first + index)
         for index, event in enumerate(events)
     ]

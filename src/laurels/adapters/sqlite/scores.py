@@ -12,6 +12,7 @@ from laurels.adapters.sql.mapping import (
     SUM_UNIT,
     begin_folds,
     fold_events,
+    folding_order,
     format_segments,
     hidden_value,
     nothing_to_remove,
@@ -62,7 +63,7 @@ def refold_rows(connection: sqlite3.Connection, board: Board, user_ids: Sequence
     rows = read_rows(connection.execute(SQL["rows_of_users"], asked))
     bases = _read_bases(connection.execute(SQL["bases_of_users"], asked))
     folds = begin_folds(user_ids, bases)
-    fold_events(board, periods, folds, connection.execute(SQL["events_of_users"], asked))
+    fold_events(board, periods, folds, connection.execute(SQL[folding_order(board, "events_of_users")], asked))
     refolded = refold_users(board, periods, user_ids, rows, folds)
     before: dict[RowKey, Row | None] = {(row.period_id, row.user_id): row for row in rows}
     standings = {
@@ -235,7 +236,7 @@ def refold(connection: sqlite3.Connection, board: Board, after: str, limit: int)
     rows = read_rows(connection.execute(SQL["rows_between"], between))
     bases = _read_bases(connection.execute(SQL["bases_between"], between))
     folds = begin_folds(users, bases)
-    fold_events(board, periods, folds, connection.execute(SQL["events_between"], between))
+    fold_events(board, periods, folds, connection.execute(SQL[folding_order(board, "events_between")], between))
     of_pod = (board.pod_id, users[0], users[-1])
     profiles = map(read_profile, connection.execute(SQL["profiles_between"], of_pod) if board.is_segmented else ())
     hides = connection.execute(SQL["hides_between"], of_pod)

@@ -555,12 +555,13 @@ def _check_bounds(board: Board, before: Board | None = None) -> None:
         raise Invalid(
             "bounds_reversed", "endTime must be after startTime.", field="endTime", rule="endTime > startTime"
         )
-    if board.keep_events_days is not None and any(window.attempts is not None for window in board.windows):
+    needs_events = bool(board.operations) or any(window.attempts is not None for window in board.windows)
+    if board.keep_events_days is not None and needs_events:
         raise Invalid(
             "invalid_window",
-            "A board that limits attempts counts its events, so it keeps all of them: remove keepEventsDays.",
+            "A board with operations, or with attempts, needs all of its events: remove keepEventsDays.",
             field="keepEventsDays",
-            rule="null with attempts",
+            rule="null with operations or attempts",
         )
     if board.min_score is not None and board.max_score is not None and board.min_score > board.max_score:
         raise Invalid(

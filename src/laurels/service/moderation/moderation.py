@@ -166,8 +166,9 @@ class Moderation:
         if len(events) == PREVIEWED_HISTORY or board.pruned_before is not None:
             return ScorePreview(user_id, now, None, is_known=False)
         left: Standing | None = None
-        # In the order of arrival, which matters on boards with operations.
-        for event in reversed(events):
+        if board.operations:
+            events = sorted(events, key=lambda event: (event.at, event.event_id.encode()))
+        for event in events:
             if not event.voided and event.seq not in without and period.contains(event.at):
                 left = board.fold(left, event.score, event.at, event.subscore, event.operation)
         return ScorePreview(user_id, now, None if left is None else left.score, is_known=True)

@@ -455,13 +455,6 @@ def _why_not_of_user(event: Event, outcome: RecordOutcome) -> LaurelsError | Non
             f"User {event.user_id!r} has used all{named}. The score does not count in any window.",
             field="userId",
         )
-    if outcome is RecordOutcome.OUT_OF_ORDER:
-        return Conflict(
-            "out_of_order",
-            f"User {event.user_id!r} has a score of that time or later. A board with operations takes the scores of a "
-            "user in the order of time, because their order decides the result.",
-            field="timestamp",
-        )
     if outcome is RecordOutcome.ERASED:
         return Conflict(
             "user_erased", "This user was erased. Scores from before the erasure are not accepted.", field="userId"

@@ -178,3 +178,10 @@ SELECT p.id, o.last_at FROM unnest($1::bigint[]) AS p (id)
 CROSS JOIN LATERAL (
     SELECT min(last_at) AS last_at FROM scores WHERE period_id = p.id AND last_at IS NOT NULL AND hidden < 4
 ) AS o WHERE o.last_at IS NOT NULL;
+
+-- name: erasures_of
+SELECT digest, at FROM erased WHERE pod_id = $1 AND digest = ANY ($2::bytea[]);
+
+-- name: events_with_acts
+SELECT event_id, user_id, score, at, stamped, metadata, subscore, operation FROM events
+WHERE board_id = $1 AND event_id = ANY ($2::text[]);

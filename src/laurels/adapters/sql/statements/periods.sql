@@ -187,6 +187,16 @@ WHERE board_id = $1 AND user_id BETWEEN $2 AND $3
   AND seq <= (SELECT coalesce(closed_seq, 9223372036854775807) FROM periods WHERE id = $6)
 ORDER BY user_id, seq;
 
+-- name: events_of_period_in_order
+-- Erased users keep their places in the final ranks, so that the places of other users do not change.
+SELECT user_id, score, at, subscore, operation FROM events e
+WHERE board_id = $1 AND user_id BETWEEN $2 AND $3
+  AND (e.voided_by IS NULL OR (EXISTS (SELECT 1 FROM actions a WHERE a.id = e.voided_by AND a.kind = 'erase') AND EXISTS (
+      SELECT 1 FROM finals f WHERE f.period_id = $6 AND f.segment = 'global' AND f.user_id = e.user_id)))
+  AND ($4::bigint IS NULL OR at >= $4) AND ($5::bigint IS NULL OR at < $5)
+  AND seq <= (SELECT coalesce(closed_seq, 9223372036854775807) FROM periods WHERE id = $6)
+ORDER BY user_id, at, event_id;
+
 -- name: grants_of_users
 SELECT period_id, place, reward, user_id, rank, score, prize, granted_at, claimed_at, claimed_by, segment FROM grants
 WHERE user_id = ANY ($2::text[]) AND period_id IN (

@@ -97,3 +97,12 @@ SELECT a.id, a.pod_id, a.board_id, a.kind, a.user_id, a.by_key, a.at, a.reason, 
        NULL, NULL, NULL, NULL
 FROM actions a
 WHERE a.board_id = $1 AND a.kind = 'review' AND a.undone_by IS NULL AND a.id < $2 ORDER BY a.id DESC LIMIT $3;
+
+-- name: events_between_in_order
+-- Boards with operations fold events in the order of time, and those of one time by their ids.
+SELECT user_id, score, at, subscore, operation FROM events
+WHERE board_id = $1 AND user_id BETWEEN $2 AND $3 AND voided_by IS NULL ORDER BY user_id, at, event_id;
+
+-- name: events_of_users_in_order
+SELECT user_id, score, at, subscore, operation FROM events
+WHERE board_id = $1 AND user_id = ANY ($2::text[]) AND voided_by IS NULL ORDER BY user_id, at, event_id;
