@@ -178,3 +178,17 @@ def test_other_servers_forget_a_deleted_board(stage: Stage) -> None:
                 other.boards.to_read(ADMIN, "goes")
 
     asyncio.run(run())
+
+
+def test_acts_of_a_deleted_board_are_not_listed(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running() as laurels:
+            for uuid in ("goes", "stays"):
+                await create(laurels, uuid)
+                await play(laurels, uuid)
+            stays = laurels.boards.to_read(ADMIN, "stays")
+            await laurels.deletions.delete(laurels.boards.to_read(ADMIN, "goes"), "goes")
+            acts = await laurels.moderation.actions("default", None, 2**62, 100)
+            assert {act.board_id for act in acts} == {stays.id}
+
+    asyncio.run(run())

@@ -194,3 +194,72 @@ def test_scores_and_decisions_that_race_count_once(stage: Stage) -> None:
             assert await differences(laurels) == []
 
     asyncio.run(run())
+
+
+def test_rejection_that_lost_its_server_is_finished(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running() as laurels:
+            await create(laurels, HIGH)
+            await submit(laurels, "eve", 999)
+            (review,) = await listed(laurels)
+            people = laurels.ledger.profiles
+            finish = people.finish_action
+
+            async def dying(*_arguments: Any, **_options: Any) -> Any:
+                raise ConnectionError
+
+            people.finish_action = dying  # type: ignore[method-assign]
+            with pytest.raises(ConnectionError):
+                await laurels.reviews.reject(ADMIN, held(laurels), review.stored.review.id, None)
+            people.finish_action = finish  # type: ignore[method-assign]
+            stage.clock.now += 5 * MINUTE
+            await laurels.jobs.run_due()
+            assert [each.state for each in await listed(laurels)] == [ReviewState.REJECTED]
+            await laurels.erasures.erase(ADMIN, "default", "eve", None, None)
+
+    asyncio.run(run())
+
+
+def test_score_that_waits_outlives_the_retention_time(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running() as laurels:
+            await create(laurels, HIGH, keep_events_days=1)
+            await submit(laurels, "ada", 50)
+            await submit(laurels, "ada", 500)
+            (review,) = await listed(laurels)
+            stage.clock.now += 5 * 24 * 60 * MINUTE
+            await laurels.jobs.run_due()
+            assert await laurels.ledger.count_events(held(laurels).id) == 0
+            await laurels.reviews.accept(ADMIN, held(laurels), review.stored.review.id, None)
+            assert [entry[:2] for entry in await top(laurels)] == [("ada", 500)]
+            assert await differences(laurels) == []
+
+    asyncio.run(run())
+
+
+def test_score_that_waits_uses_an_attempt(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running() as laurels:
+            await create(laurels, HIGH, rule=Rule.INCREMENT, windows=(Window("daily", attempts=2), ALL_TIME))
+            assert await submit(laurels, "ada", 500) is RecordOutcome.IN_REVIEW
+            assert await submit(laurels, "ada", 5) is RecordOutcome.ACCEPTED
+            for score in (6, 600):
+                with pytest.raises(Conflict) as caught:
+                    await submit(laurels, "ada", score)
+                assert caught.value.code == "attempts_used"
+            (review,) = await listed(laurels)
+            await laurels.reviews.accept(ADMIN, held(laurels), review.stored.review.id, None)
+            assert [entry[:2] for entry in await top(laurels)] == [("ada", 505)]
+
+    asyncio.run(run())
+
+
+def test_score_that_waits_counts_for_the_quota_of_the_day(stage: Stage) -> None:
+    async def run() -> None:
+        async with stage.running() as laurels:
+            await create(laurels, HIGH)
+            for _ in range(3):
+                await submit(laurels, "ada", 500)
+            assert (await laurels.usage.of("default")).events_per_day == 3
+
+    asyncio.run(run())

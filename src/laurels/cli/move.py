@@ -20,13 +20,13 @@ PAGE = 1000
 PATIENT = 8
 # The fields that define a board. The server derives the other fields of its response.
 DEFINITION = (
-    "UUID", "podId", "name", "rule", "order", "ties", "subscore", "scoreTtlSeconds", "operations", "review",
+    "UUID", "podId", "name", "rule", "order", "ties", "subscore", "scoreTtlSeconds", "operations",
     "capacity", "windows", "segments", "public",
     "publicFields", "playersMayWrite", "playerWritesPerMinute", "metadata",
     "graceSeconds", "flushMs", "shards", "rankOnWrite",
 )  # fmt: skip
 # Set after the events are imported, because older events may lie outside these bounds.
-BOUNDS = ("minScore", "maxScore", "startTime", "endTime", "rewards", "keepEventsDays", "keepPeriodsDays")
+BOUNDS = ("minScore", "maxScore", "startTime", "endTime", "rewards", "keepEventsDays", "keepPeriodsDays", "review")
 CLOSED = {"ENDED", "ARCHIVED"}
 SCHEMA = ("fieldMappings", "timestampFormat", "scoreType", "eventIdFrom", "versionFrom", "state")
 PROFILE = ("userId", "displayName", "avatarUrl", "region", "circles", "attributes")
@@ -153,7 +153,7 @@ class Move:
             return
         await self._events(path, board)
         await self._tell_what_stays(path, board)
-        bounds = {name: board[name] for name in BOUNDS if board[name] not in (None, [])}
+        bounds = {name: board[name] for name in BOUNDS if board.get(name) not in (None, [])}
         if board["status"] in CLOSED and (board["rewards"] or there["rewards"]):
             # The source has granted them and may have handed them out, which the target can't know.
             bounds["rewards"] = []
@@ -185,7 +185,8 @@ class Move:
             )
 
     async def _create(self, path: str, board: dict[str, Any]) -> dict[str, Any]:
-        definition = {name: board[name] for name in DEFINITION}
+        # A server of an earlier release lacks some fields.
+        definition = {name: board[name] for name in DEFINITION if name in board}
         if board["status"] == "SCHEDULED":
             # A scheduled board has no events yet, and an active board can't become scheduled again.
             definition |= {name: board[name] for name in ("startTime", "endTime")}

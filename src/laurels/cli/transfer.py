@@ -67,17 +67,18 @@ class Importer:
     def __init__(self, run_id: str, report: Callable[[str], None]) -> None:
         self._run_id = run_id
         self._report = report
-        self.accepted = self.spooled = self.duplicates = self.refused = 0
+        self.accepted = self.spooled = self.duplicates = self.in_review = self.refused = 0
         # By window: the number of events that do not count in it because their period is closed.
         self._late: Counter[str] = Counter()
 
     @property
     def done(self) -> int:
-        return self.accepted + self.spooled + self.duplicates + self.refused
+        return self.accepted + self.spooled + self.duplicates + self.in_review + self.refused
 
     @property
     def summary(self) -> str:
         kept = f"{self.spooled} spooled until the ledger is reachable, " if self.spooled else ""
+        kept += f"{self.in_review} waiting for a moderator, " if self.in_review else ""
         late = "".join(f" {count} came too late for the window {window}." for window, count in self._late.items())
         return f"{self.accepted} accepted, {kept}{self.duplicates} already there, {self.refused} refused.{late}"
 
@@ -109,6 +110,8 @@ class Importer:
                 self.spooled += 1
             elif result["status"] == "duplicate":
                 self.duplicates += 1
+            elif result["status"] == "in_review":
+                self.in_review += 1
             else:
                 self._refuse(number, result["problem"]["detail"])
 

@@ -58,6 +58,8 @@ async def hold_for_review(connection: Connection, event: Event, act: ModerationA
     found = await connection.fetchrow(SQL["event_with_act"], board.id, event.event_id)
     if found is None and not board.periods_at(event.at):
         return RecordOutcome.LATE
+    if found is None and await is_spent(connection, event):
+        return RecordOutcome.SPENT
     if found is None:
         act_id = await insert_action(connection, board.pod_id, board.id, event.user_id, act)
         is_new = act_id is not None
@@ -78,6 +80,17 @@ async def hold_for_review(connection: Connection, event: Event, act: ModerationA
         found = await connection.fetchrow(SQL["event_with_act"], board.id, event.event_id)
         assert found is not None, "the id is taken"
     return outcome_of(event, tuple(found))
+
+
+async def is_spent(connection: Connection, event: Event) -> bool:
+    """Return True if the user has used all attempts, after waiting for others who count them (spent_events_v1.sql)."""
+    limited = None if event.acknowledged else event.board.limited_period_at(event.at)
+    if limited is None:
+        return False
+    period, attempts = limited
+    await connection.execute(SQL["lock_attempts"], event.user_id, event.board.id)
+    used = await connection.fetchval(SQL["count_attempts"], event.board.id, event.user_id, period.start, period.end)
+    return int(used) >= attempts
 
 
 class _Targets:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from laurels.adapters.postgres.pool import Connection
+from laurels.adapters.postgres.record import is_spent
 from laurels.adapters.postgres.scores import exact_total, need_rows, read_rows, refold_rows
 from laurels.adapters.postgres.sql import SQL
-from laurels.adapters.sql.mapping import compare, digest_of, stale, time_in_order
+from laurels.adapters.sql.mapping import LATER_US, compare, digest_of, may_follow, stale, time_after
 from laurels.core.board import Board
 from laurels.core.scores import Standing
 from laurels.ports import Event, RecordedEvent, RecordOutcome, Row, RowChange
@@ -36,7 +37,10 @@ async def record_in_order(connection: Connection, board: Board, events: Sequence
         if outcomes[number] is not None:
             continue
         own = (_last(standing) for (_, user_id), standing in standings.items() if user_id == sent.user_id)
-        at = time_in_order(sent, max((last for last in own if last is not None), default=None))
+        at = sent.at
+        if may_follow(sent, max((last for last in own if last is not None), default=None)):
+            window = (board.id, sent.user_id, at, at + LATER_US)
+            at = time_after(sent, await connection.fetchval(SQL["latest_between"], *window))
         event = stored[number] = sent if at == sent.at else replace(sent, at=at)
         keys = [key for period in board.periods_at(at) if (key := (period.id, event.user_id)) in before]
         outcomes[number] = await _insert(connection, event)
@@ -98,7 +102,7 @@ async def _lock_rows(
     needed = {
         (period.id, event.user_id)
         for event in new
-        for at in (event.at, event.at + 1)
+        for at in (event.at, event.at + LATER_US)
         for period in board.periods_at(at)
     }
     if stated:
@@ -110,15 +114,11 @@ async def _lock_rows(
 
 
 async def _insert(connection: Connection, event: Event) -> RecordOutcome:
-    limited = None if event.acknowledged else event.board.limited_period_at(event.at)
     board_id = event.board.id
-    if limited is not None:
-        period, attempts = limited
-        # The rows of the user are locked, so nobody else stores an event of theirs.
-        used = await connection.fetchval(SQL["count_attempts"], board_id, event.user_id, period.start, period.end)
-        repeated = await connection.fetchrow(SQL["event_with_act"], board_id, event.event_id)
-        if int(used) >= attempts and repeated is None:
-            return RecordOutcome.SPENT
+    if await is_spent(connection, event) and not await connection.fetchrow(
+        SQL["event_with_act"], board_id, event.event_id
+    ):
+        return RecordOutcome.SPENT
     values = (event.user_id, event.score, event.at, event.stamped, event.received_at, event.metadata)
     told = (*values, event.subscore, event.operation, None)
     if await connection.fetchval(SQL["insert_void_event"], board_id, event.event_id, *told) is not None:

@@ -452,14 +452,14 @@ def compare(
 LATER_US = 1_000_000
 
 
-def time_in_order(event: Event, last_at: int | None) -> int:
-    """Return the time of an event on a board with operations, where the order of time decides.
+def may_follow(event: Event, last_at: int | None) -> bool:
+    """Return True if an event on a board with operations has no time of its own, and others of its user may have it."""
+    return event.stamped and last_at is not None and event.at <= last_at
 
-    A score without a time comes after the one that the server has just received.
-    """
-    if event.stamped and last_at is not None and event.at <= last_at < event.at + LATER_US:
-        return last_at + 1
-    return event.at
+
+def time_after(event: Event, latest: int | None) -> int:
+    """Return the time of an event that must follow the latest one of its user between its time and LATER_US later."""
+    return event.at if latest is None else max(event.at, latest + 1)
 
 
 def folding_order(board: Board, statement: str) -> str:

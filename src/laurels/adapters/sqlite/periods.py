@@ -369,13 +369,13 @@ def _prune_events(
     bases: dict[tuple[int, str], Standing | None] = {}
     removed: list[tuple[int]] = []
     last: int | None = after_seq
-    for seq, board_id, user_id, score, at, received_at, voided, subscore, operation in events:
+    for seq, board_id, user_id, score, at, received_at, voided, subscore, operation, waits in events:
         if received_at >= received_before:
             last = None
             break
         last = seq
         board = by_id.get(board_id)
-        if board is None:
+        if board is None or waits:
             continue
         removed.append((seq,))
         for period in periods[board_id]:

@@ -11,14 +11,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from laurels.adapters.sql.mapping import (
+    LATER_US,
     begin_folds,
     compare,
     digest_of,
     fold_events,
     folding_order,
+    may_follow,
     outcome_of,
     stale,
-    time_in_order,
+    time_after,
 )
 from laurels.adapters.sqlite.scores import (
     RowKey,
@@ -91,6 +93,8 @@ def hold_for_review(connection: sqlite3.Connection, event: Event, act: Moderatio
         return outcome_of(event, found)
     if not board.periods_at(event.at):
         return RecordOutcome.LATE
+    if _spent(connection, [event], ()):
+        return RecordOutcome.SPENT
     act_id = insert_action(connection, board.pod_id, board.id, event.user_id, act)
     if act_id is None:
         act_id = action_by_key(connection, board.pod_id, board.id, act).id
@@ -137,19 +141,24 @@ def _in_order(connection: sqlite3.Connection, events: Sequence[Event]) -> Sequen
     if not any(event.board.operations for event in events):
         return events
     last: dict[tuple[int, str], int | None] = {}
+    # Where the events of this batch were placed.
+    placed: dict[tuple[int, str], int] = {}
     ordered = []
     for event in events:
+        key = (event.board.id, event.user_id)
+        at = event.at
         if event.board.operations and event.stamped:
-            key = (event.board.id, event.user_id)
             if key not in last:
                 rows = read_rows(connection.execute(SQL["board_rows_of_user"], key))
-                last[key] = max(
-                    (at for row in rows if row.standing and (at := row.standing.last_at) is not None), default=None
-                )
-            last[key] = at = time_in_order(event, last[key])
-            ordered.append(event if at == event.at else replace(event, at=at))
-        else:
-            ordered.append(event)
+                times = [row.standing.last_at for row in rows if row.standing is not None]
+                last[key] = max((time for time in times if time is not None), default=None)
+            if may_follow(event, last[key]):
+                (latest,) = connection.execute(SQL["latest_between"], (*key, at, at + LATER_US)).fetchone()
+                at = time_after(event, latest)
+            if at <= placed.get(key, -1) < event.at + LATER_US:
+                at = placed[key] + 1
+            placed[key] = at
+        ordered.append(event if at == event.at else replace(event, at=at))
     return ordered
 
 

@@ -145,14 +145,14 @@ def _visible(name: str | UnsetType | None) -> str | UnsetType | None:
 
 
 def _entry(call: Call[Any, Any], profile: Profile, hides: dict[int, Hidden]) -> PersonEntry:
+    uuids = {board.id: board.uuid for board in map(call.laurels.boards.find, hides) if board is not None}
     return PersonEntry(
         **msgspec.structs.asdict(_answer(profile)),
         hidden=[
-            HiddenOn(
-                uuid=None if board_id == 0 else call.laurels.boards.by_id(board_id).uuid,
-                shadow=hidden is Hidden.SHADOW,
-            )
+            HiddenOn(uuid=None if board_id == 0 else uuids[board_id], shadow=hidden is Hidden.SHADOW)
             for board_id, hidden in hides.items()
+            # A board may have been deleted.
+            if board_id == 0 or board_id in uuids
         ],
     )
 

@@ -164,6 +164,9 @@ class Boards:
     def all(self) -> list[Board]:
         return list(self._boards.values())
 
+    def find(self, board_id: int) -> Board | None:
+        return self._by_id.get(board_id)
+
     def by_id(self, board_id: int) -> Board:
         board = self._by_id.get(board_id)
         if board is None:

@@ -49,17 +49,18 @@ class Retention:
                 by_days.setdefault(board.keep_events_days, []).append(board)
         events = 0
         for days, boards in by_days.items():
-            events += await self._prune_events(days, boards)
+            removed = await self._prune_events(days, boards)
+            events += removed
+            for board in boards if removed else ():
+                # Other scores may count now than those whose metadata was kept before.
+                await self._ledger.forget_metadata(board.id)
         periods = places = 0
         for board in self._boards.all():
             if board.keep_periods_days is not None:
                 before = self._clock.now_us() - board.keep_periods_days * DAY_US
-                pruned = await self._ledger.periods.prunable_periods(board.id, before)
-                for period in pruned:
+                for period in await self._ledger.periods.prunable_periods(board.id, before):
                     places += await self._prune_finals(period.id)
                     periods += 1
-                if pruned and board.keep_events_days is not None:
-                    await self._ledger.forget_metadata(board.id)
         return {"events": events, "periods": periods, "finalRanks": places}
 
     async def forget_changes(self) -> int:

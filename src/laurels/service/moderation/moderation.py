@@ -33,6 +33,8 @@ log = structlog.get_logger()
 
 VOID = "void"
 RESTORE = "restore"
+# Decides that a score on a review list never counts.
+REJECT = "reject"
 HIDE = "hide"
 SHOW = "show"
 REMOVE = "remove"
@@ -233,9 +235,9 @@ class Moderation:
         return await self._ledger.profiles.actions(pod_id, None if board is None else board.id, before, limit)
 
     async def lost_actions(self) -> list[StoredAction]:
-        """Return the unfinished voids and restores that have lost their server."""
+        """Return the unfinished voids, restores and rejections that have lost their server."""
         found = await self._ledger.profiles.unfinished_actions(self._clock.now_us() - LOST_US)
-        return [act for act in found if act.kind in {VOID, RESTORE} and act.id not in self._running]
+        return [act for act in found if act.kind in {VOID, RESTORE, REJECT} and act.id not in self._running]
 
     async def go_on(self) -> int:
         """Continue the lost actions, wait for them and return how many there were."""
@@ -286,6 +288,8 @@ class Moderation:
                 await self._updater.apply(touched.rows, as_of, at_once=True)
             return await people.finish_action(act, self._clock.now_us())
         undone = await self.find(act.pod_id, chosen.act or 0)
+        if act.kind == REJECT:
+            return await people.finish_action(act, self._clock.now_us(), undoes=undone.id)
         while events := await people.voided_by(undone.id, STEP_EVENTS):
             as_of = self._ledger.as_of
             touched = await people.restore(board, undone, act, [event.seq for event in events])

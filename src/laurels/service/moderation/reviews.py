@@ -12,10 +12,9 @@ from laurels.core.reviews import ReviewState
 from laurels.errors import NotFound
 from laurels.ports import Clock, Ledger, ModerationAction, StoredAction, StoredReview
 from laurels.service.boards.caller import Caller
-from laurels.service.moderation.moderation import RESTORE, Moderation, decided_already, restore_id
+from laurels.service.moderation.moderation import REJECT, RESTORE, EventFilter, Moderation, decided_already, restore_id
 from laurels.service.write.review_gate import Held
 
-REJECT = "reject"
 # The kind of the action that made the decision.
 _DECISIONS: dict[ReviewState, str] = {
     ReviewState.PENDING: "",
@@ -68,7 +67,9 @@ class Reviews:
             raise decided_already(review_id)
         people, now = self._ledger.profiles, self._clock.now_us()
         # An acceptance has the same action id, so only one of two decisions at the same moment is stored.
-        act = ModerationAction(restore_id(review_id), REJECT, caller.key_id, now, reason)
+        # If this server dies before the second step, the job `moderation` takes it.
+        detail = msgspec.json.encode(EventFilter(act=review_id)).decode()
+        act = ModerationAction(restore_id(review_id), REJECT, caller.key_id, now, reason, detail)
         begun = await people.begin_action(board.pod_id, board.id, review.stored.review.user_id, act)
         if begun.kind != REJECT:
             raise decided_already(review_id)

@@ -10,6 +10,7 @@ pods continue. When it has caught up it shares their cursor again. All cursors a
 so two servers that publish at the same time skip nothing.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,7 +101,7 @@ class Publisher:
                     break
         for board_id, period in await self._streams.unpublished_periods(AT_ONCE, self._waiting(PERIODS)):
             board = await self._board(board_id)
-            if board.pod_id in self._waiting(PERIODS):
+            if board is None or board.pod_id in self._waiting(PERIODS):
                 continue
             if (told := await self._publish_period(board, period)) is not None:
                 rewards += told
@@ -199,9 +200,13 @@ class Publisher:
     # Score changes
 
     async def _changes(self, events: Sequence[tuple[int, StoredEvent]]) -> list[_Message]:
-        boards = {board_id: await self._board(board_id) for board_id in {board_id for board_id, _ in events}}
+        found = {board_id: await self._board(board_id) for board_id in {board_id for board_id, _ in events}}
+        # The events of boards that were deleted meanwhile are not published.
+        boards = {board_id: board for board_id, board in found.items() if board is not None}
         rows = {board_id: await self._rows(board, events) for board_id, board in boards.items()}
-        return [self._change(boards[board_id], event, rows[board_id]) for board_id, event in events]
+        return [
+            self._change(boards[board_id], event, rows[board_id]) for board_id, event in events if board_id in boards
+        ]
 
     async def _rows(self, board: Board, events: Sequence[tuple[int, StoredEvent]]) -> dict[tuple[int, str], Row]:
         """Return the current rows of the events' users, by period and user."""
@@ -309,13 +314,16 @@ class Publisher:
         body = {"id": f"{self._sender}-{name}", "type": kind, "timestamp": to_datetime(at), "data": data}
         return OutgoingRecord(topic, key.encode(), msgspec.json.encode(body))
 
-    async def _board(self, board_id: int) -> Board:
+    async def _board(self, board_id: int) -> Board | None:
+        """Return a board; None if it was deleted."""
         try:
             return self._boards.by_id(board_id)
         except NotFound:
             # Another server created it a moment ago.
             await self._boards.reload([board_id])
-            return self._boards.by_id(board_id)
+            with contextlib.suppress(NotFound):
+                return self._boards.by_id(board_id)
+            return None
 
 
 def _whose(board: Board, period: Period) -> dict[str, Any]:

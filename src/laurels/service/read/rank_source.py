@@ -45,6 +45,10 @@ class RankSource:
         """Return reads of the ranking that need no await; None if the index is elsewhere, or the ranking is stale."""
         return None if self._index.instant is None or self._repairer.is_stale(ranking) else self._index.instant
 
+    async def settle(self, board: Board) -> None:
+        """Let scores of a board expire that are due: before its rows are read from the ledger."""
+        await self._expirer.settle(board)
+
     async def revision(self, board: Board, ranking: Ranking) -> Hashable | None:
         """Return the cache key of a page of the ranking; None if it must not be cached."""
         await self._expirer.settle(board)

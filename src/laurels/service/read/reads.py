@@ -299,6 +299,8 @@ class Reads:
             for window in board.window_names
             if (period := board.current_period(window, now)) is not None
         }
+        for board in {board.id: board for board, _ in where.values()}.values():
+            await self._source.settle(board)
         rows = [
             row
             for row in sorted(await self._ledger.rows_of_user(list(where), user_id), key=lambda row: row.period_id)
@@ -436,6 +438,7 @@ class Reads:
             # The board may have another capacity by now.
             ranking = replace(ranking, capacity=msgspec.json.decode(period.terms, type=Terms).capacity)
         if selection.viewer is not None and not period.is_final:
+            await self._source.settle(board)
             ranking = replace(ranking, shadow_viewer=await self._shadow_viewer(ranking, selection.viewer))
         return period, ranking
 

@@ -44,6 +44,7 @@ class ReviewGate:
         """Return the events that must be reviewed, by their index, with the first rule of the board that says so."""
         found: dict[int, ReviewRule] = {}
         histories: dict[str, list[tuple[float, int]]] = {}
+        sent = {event.event_id for event in events}
         needs_history = any(rule.rise is not None for rule in board.review)
         for index, event in enumerate(events):
             if event.refused is not None:
@@ -54,7 +55,7 @@ class ReviewGate:
                     (each.score, each.at)
                     for each in stored
                     # A repeated event must not be compared with itself.
-                    if not each.voided and each.event_id not in {other.event_id for other in events}
+                    if not each.voided and each.event_id not in sent
                 ]
             earlier = histories.get(event.user_id, [])
             rule = _first(board, event, earlier)

@@ -1,6 +1,7 @@
 """Score submissions: check, timestamp, record and rank. HTTP, Kafka and the command line all use this path."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -246,7 +247,9 @@ class Submissions:
                 answers.append(None)
         if board.review:
             answers, events = await _in_task(self._hold_suspicious(board, answers, events))
-        written = iter(await self._batcher.write(events, may_spool=may_spool, wanted=wanted) if events else ())
+        written = iter(
+            await self._batcher.write(events, may_spool=may_spool and not board.review, wanted=wanted) if events else ()
+        )
         checked = iter(events)
         given = [_answer(next(checked), next(written), wanted) if each is None else each for each in answers]
         if closed is not None and all(
@@ -266,6 +269,7 @@ class Submissions:
             try:
                 if index in caught and await self._review_gate.hold(event, caught[index]):
                     EVENTS.labels(RecordOutcome.IN_REVIEW.value).inc()
+                    self._usage.note(Counter({board.pod_id: 1}))
                     given[index] = _in_review(event)
                     continue
             except LaurelsError as error:

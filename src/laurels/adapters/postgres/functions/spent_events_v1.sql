@@ -27,7 +27,9 @@ BEGIN
         ), users AS (
             SELECT k.*, (
                 SELECT count(*) FROM events o
-                WHERE o.board_id = k.board_id AND o.user_id = k.user_id AND o.voided_by IS NULL
+                WHERE o.board_id = k.board_id AND o.user_id = k.user_id
+                  AND (o.voided_by IS NULL OR EXISTS (SELECT FROM actions a WHERE a.id = o.voided_by AND a.kind = 'review'
+                                                                              AND a.undone_by IS NULL))
                   AND (k.limited_from IS NULL OR o.at >= k.limited_from) AND (k.limited_to IS NULL OR o.at < k.limited_to)
             ) AS used
             FROM (SELECT DISTINCT board_id, user_id, limited_from, limited_to FROM input) AS k

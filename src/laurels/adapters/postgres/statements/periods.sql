@@ -26,7 +26,11 @@ SELECT seq, board_id, user_id, score, at, received_at, xact, subscore, operation
 WHERE seq > $1 ORDER BY seq LIMIT $2;
 
 -- name: lock_events
-SELECT seq, voided_by IS NOT NULL AS voided FROM events WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE;
+-- Without those that wait for a moderator, who may still let them count.
+SELECT seq, voided_by IS NOT NULL AS voided FROM events e
+WHERE seq = ANY ($1::bigint[])
+  AND NOT EXISTS (SELECT FROM actions a WHERE a.id = e.voided_by AND a.kind = 'review' AND a.undone_by IS NULL)
+ORDER BY seq FOR UPDATE OF e;
 
 -- name: delete_event
 DELETE FROM events WHERE seq = ANY ($1::bigint[]);

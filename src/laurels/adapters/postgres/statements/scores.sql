@@ -152,7 +152,10 @@ DELETE FROM actions WHERE id = $1;
 
 -- name: count_attempts
 SELECT count(*) FROM events
-WHERE board_id = $1 AND user_id = $2 AND voided_by IS NULL AND ($3::bigint IS NULL OR at >= $3) AND ($4::bigint IS NULL OR at < $4);
+WHERE board_id = $1 AND user_id = $2 AND ($3::bigint IS NULL OR at >= $3) AND ($4::bigint IS NULL OR at < $4)
+  -- A score that waits for a moderator may still count.
+  AND (voided_by IS NULL OR EXISTS (SELECT 1 FROM actions a
+                              WHERE a.id = voided_by AND a.kind = 'review' AND a.undone_by IS NULL));
 
 -- name: state_region
 UPDATE profiles SET region = $3, region_at = $4
@@ -185,3 +188,6 @@ SELECT digest, at FROM erased WHERE pod_id = $1 AND digest = ANY ($2::bytea[]);
 -- name: events_with_acts
 SELECT event_id, user_id, score, at, stamped, metadata, subscore, operation FROM events
 WHERE board_id = $1 AND event_id = ANY ($2::text[]);
+
+-- name: lock_attempts
+SELECT pg_advisory_xact_lock(hashtextextended($1, $2::bigint));

@@ -27,7 +27,8 @@ WHERE pod_id = $1 AND id = $2;
 
 -- name: actions
 SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM actions
-WHERE pod_id = $1 AND ($2::bigint IS NULL OR board_id IN (0, $2)) AND id < $3 ORDER BY id DESC LIMIT $4;
+WHERE pod_id = $1 AND ($2::bigint IS NULL OR board_id IN (0, $2)) AND id < $3
+  AND board_id NOT IN (SELECT id FROM boards WHERE deleted_at IS NOT NULL) ORDER BY id DESC LIMIT $4;
 
 -- name: actions_of_user
 SELECT id, pod_id, board_id, kind, user_id, by_key, at, reason, detail, events, done_at, undone_by FROM actions

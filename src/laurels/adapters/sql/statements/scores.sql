@@ -106,3 +106,6 @@ WHERE board_id = $1 AND user_id BETWEEN $2 AND $3 AND voided_by IS NULL ORDER BY
 -- name: events_of_users_in_order
 SELECT user_id, score, at, subscore, operation FROM events
 WHERE board_id = $1 AND user_id = ANY ($2::text[]) AND voided_by IS NULL ORDER BY user_id, at, event_id;
+
+-- name: latest_between
+SELECT max(at) FROM events WHERE board_id = $1 AND user_id = $2 AND at >= $3 AND at < $4;

@@ -21,8 +21,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
 -- name: old_events
-SELECT seq, board_id, user_id, score, at, received_at, voided_by IS NOT NULL, subscore, operation FROM events
-WHERE seq > ? ORDER BY seq LIMIT ?;
+-- The last column: it waits for a moderator, who may still let it count.
+SELECT seq, board_id, user_id, score, at, received_at, voided_by IS NOT NULL, subscore, operation,
+       EXISTS (SELECT 1 FROM actions a WHERE a.id = voided_by AND a.kind = 'review' AND a.undone_by IS NULL)
+FROM events WHERE seq > ? ORDER BY seq LIMIT ?;
 
 -- name: delete_event
 DELETE FROM events WHERE seq = ?;

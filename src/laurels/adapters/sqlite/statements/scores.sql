@@ -22,7 +22,9 @@ SELECT seq FROM events WHERE seq BETWEEN ? AND ?;
 
 -- name: count_attempts
 SELECT count(*) FROM events WHERE board_id = ? AND user_id = ? AND (? IS NULL OR at >= ?) AND (? IS NULL OR at < ?)
-                              AND voided_by IS NULL;
+                              -- A score that waits for a moderator may still count.
+                              AND (voided_by IS NULL OR EXISTS (SELECT 1 FROM actions a
+                              WHERE a.id = voided_by AND a.kind = 'review' AND a.undone_by IS NULL));
 
 -- name: find_event
 SELECT seq, user_id, score, at, stamped, metadata, subscore, operation FROM events WHERE board_id = ? AND event_id = ?;
