@@ -36,6 +36,8 @@ def fill(client: httpx.Client) -> str:
         {"UUID": "newest", "rule": "latest", "capacity": 5},
         {"UUID": "ended", "rule": "best"},
         {"UUID": "archived", "rule": "increment"},
+        # Its scores were accepted on the source, so none of them waits on the target.
+        {"UUID": "kills", "rule": "best", "subscore": "asc", "operations": ["set"], "scoreTtlSeconds": 10**8},
     ]
     for definition in definitions:
         body = {"podId": "chess", "name": definition["UUID"]} | definition
@@ -46,6 +48,7 @@ def fill(client: httpx.Client) -> str:
             assert client.post(f"/api/v1/leaderboards/{board}/scores", json={"scores": scores}).status_code == 200
             if rng.random() < 0.3:
                 client.delete(f"/api/v1/leaderboards/{board}/users/u{rng.randrange(60)}")
+    client.patch("/api/v1/leaderboards/kills", json={"review": [{"name": "high", "scores": {"atLeast": 0}}]})
     client.patch("/api/v1/leaderboards/ended", json={"status": "ENDED"})
     client.delete("/api/v1/leaderboards/archived")
     return str(key)
@@ -95,7 +98,7 @@ def move(source: RunningServer, target: RunningServer, *arguments: str) -> str:
 def test_import_from_a_running_server_copies_everything_once(tmp_path: Path, target: RunningServer) -> None:
     with RunningServer(tmp_path) as source, source.client() as old, target.client() as new:
         key = fill(old)
-        events = 6 * 30 * 40
+        events = 7 * 30 * 40
         assert move(source, target) == f"{events} accepted, 0 already there, 0 refused."
         assert everything(new) == everything(old)
         # Running the import again brings over later changes.

@@ -6,8 +6,11 @@ from uuid import uuid4
 
 import httpx
 
+from support.both_stores import api, new_board, server
 from support.calls import NewBoard, problem
 from support.running import RunningServer
+
+__all__ = ["api", "new_board", "server"]
 
 HOUR = timedelta(hours=1)
 

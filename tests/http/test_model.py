@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 
 from laurels.core.instants import EPOCH
 from laurels.core.scores import Rule
+from support.both_stores import api, new_board, server
 from support.calls import NewBoard, problem
 from support.effort import examples
 from support.model import MAX_DOUBLE, ModelBoard, Player
+
+__all__ = ["api", "new_board", "server"]
 
 USERS = ["ada", "ad", "a/b", "a b", "%2F", "é", "日本", "👑", "x" * 256, *(f"u{number}" for number in range(50))]
 STYLES = ["ordinal", "competition", "dense"]

@@ -9,8 +9,11 @@ from uuid import uuid4
 
 import httpx
 
+from support.both_stores import api, new_board, server
 from support.calls import NewBoard, problem
 from support.running import RunningServer
+
+__all__ = ["api", "new_board", "server"]
 
 
 def test_history_pages_list_events_newest_first(api: httpx.Client, new_board: NewBoard) -> None:

@@ -7,9 +7,12 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from support.both_stores import api, new_board, server
 from support.calls import NewBoard, problem
 from support.running import ADMIN_KEY, RunningServer, laurels
 from support.waiting import until_equal
+
+__all__ = ["api", "new_board", "server"]
 
 WINDOWS = [
     "monthly",
@@ -134,7 +137,7 @@ def test_season_runs_from_first_score_to_claimed_reward(
     assert first["reward"] == second["reward"]
     jobs = {job["job"]: job for job in api.get("/api/v1/jobs").json()["jobs"]}
     assert jobs["periods"]["error"] is None
-    shown = laurels("jobs", data_dir=server.data_dir, key=ADMIN_KEY)
+    shown = laurels("jobs", data_dir=server.data_dir, url=server.url, key=ADMIN_KEY)
     assert shown.returncode == 0, shown.stderr
     assert "periods" in shown.stdout
     assert "frozen" in shown.stdout

@@ -227,3 +227,25 @@ def test_message_too_large_for_its_topic_is_sent_without_metadata(tmp_path: Path
             assert omitted == ["e7"]
 
     asyncio.run(run())
+
+
+def test_deleted_board_does_not_stop_the_others(arena: Arena) -> None:
+    async def run() -> None:
+        async with arena.stage.running() as without:
+            gone = await arena.make_pod(without, "pod-1")
+            stays = await arena.make_pod(without, "pod-2")
+            await without.ledger.streams.begin_publishing()
+            for board in (gone, stays):
+                held = without.boards.to_read(ADMIN, board.uuid)
+                await without.submissions.submit(held, Submission("ann", 1, event_id="e"))
+            await without.deletions.delete(without.boards.to_read(ADMIN, gone.uuid), gone.uuid)
+        async with arena.running() as laurels:
+            topic = arena.topics.score_changes(arena.pods["pod-2"])
+
+            async def published() -> bool:
+                return len(await told(arena, topic)) == 1
+
+            await until(published, "the score of the other board")
+            assert laurels.publisher is not None
+
+    asyncio.run(run())
