@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from laurels import tracing
+from laurels import __version__, tracing
 from laurels.adapters.file_lock import holder_address
 from laurels.adapters.system_clock import SystemClock
 from laurels.config import ledger_path, ledger_url
@@ -72,14 +72,14 @@ def back_up(source: Path, folder: Path, advance: Callable[[int, int], None]) -> 
     """Copy a SQLite ledger, also while a server uses it, and return the manifest of the copy."""
     from laurels.adapters.sqlite import backup
 
-    return backup.back_up(source, folder, advance)
+    return backup.back_up(source, folder, __version__, advance)
 
 
 def stream_backup(source: Path, folder: Path, out: BinaryIO, advance: Callable[[int, int], None]) -> "Manifest":
     """Copy a SQLite ledger to a stream, by way of a folder."""
     from laurels.adapters.sqlite import backup
 
-    return backup.stream(source, folder, out, advance)
+    return backup.stream(source, folder, __version__, out, advance)
 
 
 def rotate_backups(folder: Path, keep: int) -> list[str]:

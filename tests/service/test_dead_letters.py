@@ -235,9 +235,10 @@ def test_record_of_an_unknown_pod_tells_the_operator_once(embedded: Arena) -> No
                 embedded.game.write(embedded.topic(stranger), [event_of("pod-1", "ann", 1, board.uuid)])
 
             async def told() -> bool:
-                return _metric("laurels_unknown_pod_records_total") == before + 3
+                all_counted = _metric("laurels_unknown_pod_records_total") == before + 3
+                return all_counted and bool(await laurels.ledger.outbox.due(2**62, 10))
 
-            await until(told, "all records")
+            await until(told, "all records, and the message")
             messages = await laurels.ledger.outbox.due(2**62, 10)
             assert [(each.pod_id, each.kind) for each in messages] == [("default", "pod.unknown")]
             assert json.loads(messages[0].body)["data"]["podId"] == stranger

@@ -18,7 +18,6 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from laurels import __version__
 from laurels.adapters.sql.files import load_migrations
 from laurels.errors import Conflict, Invalid, Unavailable
 
@@ -49,8 +48,11 @@ class Manifest(Struct, rename="camel"):
     events: int
 
 
-def back_up(source: Path, folder: Path, advance: Advance) -> Manifest:
-    """Copy the ledger of a data folder into `folder`, check the copy, and return its manifest."""
+def back_up(source: Path, folder: Path, version: str, advance: Advance) -> Manifest:
+    """Copy the ledger of a data folder into `folder`, check the copy, and return its manifest.
+
+    `version`: that of this program.
+    """
     if not source.exists():
         raise Invalid("wrong_format", f"There is no ledger at {source}.", field="--data-dir")
     made_at = datetime.now(UTC)
@@ -63,7 +65,7 @@ def back_up(source: Path, folder: Path, advance: Advance) -> Manifest:
     try:
         _created(part).close()
         _copy(source, part, advance)
-        manifest = describe(part, target.name, made_at)
+        manifest = describe(part, target.name, made_at, version)
         _put_manifest(target, manifest)
         part.rename(target)
         _sync_folder(folder)
@@ -76,9 +78,9 @@ def back_up(source: Path, folder: Path, advance: Advance) -> Manifest:
     return manifest
 
 
-def stream(source: Path, folder: Path, out: BinaryIO, advance: Advance) -> Manifest:
+def stream(source: Path, folder: Path, version: str, out: BinaryIO, advance: Advance) -> Manifest:
     """Copy a ledger to a stream. `folder` holds the copy until it is complete and checked."""
-    manifest = back_up(source, folder, advance)
+    manifest = back_up(source, folder, version, advance)
     path = folder / manifest.file
     try:
         with path.open("rb") as file:
@@ -164,8 +166,8 @@ def manifest_of(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(SUFFIX) + MANIFEST)
 
 
-def describe(path: Path, name: str, made_at: datetime) -> Manifest:
-    """Check a ledger with SQLite's own means, and return what it holds."""
+def describe(path: Path, name: str, made_at: datetime, version: str = "") -> Manifest:
+    """Check a ledger with SQLite's own means, and return what it holds. `version`: what made it, "" if unknown."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
             (state,) = connection.execute("PRAGMA quick_check").fetchone()
@@ -178,7 +180,7 @@ def describe(path: Path, name: str, made_at: datetime) -> Manifest:
     except (sqlite3.Error, TypeError) as error:
         raise Invalid("wrong_format", f"{path} is no Laurels ledger: {error}.", field="BACKUP") from None
     digest = _digest(path, lambda _done, _total: None)
-    return Manifest(name, digest, path.stat().st_size, made_at, __version__, schema, ledger_id, boards, events)
+    return Manifest(name, digest, path.stat().st_size, made_at, version, schema, ledger_id, boards, events)
 
 
 def _copy(source: Path, part: Path, advance: Advance) -> None:

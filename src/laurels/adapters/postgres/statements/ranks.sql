@@ -44,7 +44,8 @@ SELECT count(*) FILTER (WHERE score * $4::double precision < $5::double precisio
 FROM ranked_rows_v1($1, $2, $3);
 
 -- name: sum_scores
-SELECT count(*), sum(score / $5::double precision) FROM (
+-- PostgreSQL refuses a quotient that is too small for a double.
+SELECT count(*), sum(CASE WHEN abs(score) > 1e-304 THEN score / $5::double precision ELSE 0 END) FROM (
     SELECT score FROM ranked_rows_v1($1, $2, NULL) ORDER BY CASE WHEN $4::bigint IS NULL THEN 0 ELSE score * $3 END LIMIT $4
 ) AS ranked;
 

@@ -47,7 +47,9 @@ WHERE f.user_id = $1 AND f.segment = 'global' AND (p.frozen_at, p.id) < ($2, $3)
 ORDER BY p.frozen_at DESC, p.id DESC LIMIT $5;
 
 -- name: sum_finals
-SELECT count(*), sum(score / $3::double precision) FROM finals WHERE period_id = $1 AND segment = $2;
+-- PostgreSQL refuses a quotient that is too small for a double.
+SELECT count(*), sum(CASE WHEN abs(score) > 1e-304 THEN score / $3::double precision ELSE 0 END) FROM finals
+WHERE period_id = $1 AND segment = $2;
 
 -- name: finals_of_user
 SELECT p.board_id, p.id, p.window_name, p.name, p.start_at, p.end_at, p.state, p.terms, p.total_users, p.frozen_at, p.replaces,
