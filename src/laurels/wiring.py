@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from laurels import __version__, tracing
+from laurels import tracing
 from laurels.adapters.file_lock import holder_address
 from laurels.adapters.system_clock import SystemClock
 from laurels.config import ledger_path, ledger_url
@@ -68,18 +68,23 @@ async def take_over(settings: Settings, path: Path, advance: Callable[[int, int]
     return rows
 
 
-def back_up(source: Path, folder: Path, advance: Callable[[int, int], None]) -> "Manifest":
-    """Copy a SQLite ledger, also while a server uses it, and return the manifest of the copy."""
+def back_up(source: Path, folder: Path, version: str, advance: Callable[[int, int], None]) -> "Manifest":
+    """Copy a SQLite ledger, also while a server uses it, and return the manifest of the copy.
+
+    `version`: that of this program.
+    """
     from laurels.adapters.sqlite import backup
 
-    return backup.back_up(source, folder, __version__, advance)
+    return backup.back_up(source, folder, version, advance)
 
 
-def stream_backup(source: Path, folder: Path, out: BinaryIO, advance: Callable[[int, int], None]) -> "Manifest":
+def stream_backup(
+    source: Path, folder: Path, version: str, out: BinaryIO, advance: Callable[[int, int], None]
+) -> "Manifest":
     """Copy a SQLite ledger to a stream, by way of a folder."""
     from laurels.adapters.sqlite import backup
 
-    return backup.stream(source, folder, __version__, out, advance)
+    return backup.stream(source, folder, version, out, advance)
 
 
 def rotate_backups(folder: Path, keep: int) -> list[str]:

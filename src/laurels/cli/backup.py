@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from laurels import __version__
 from laurels.cli.progress import show_progress
 from laurels.cli.serve import DataDir
 from laurels.config import ledger_path, read_settings
@@ -43,12 +44,12 @@ def backup(
         if every is not None or keep is not None:
             raise Invalid("wrong_format", "--every and --keep need a folder.", field="FOLDER")
         with tempfile.TemporaryDirectory(prefix="laurels-backup-") as own, show_progress("Copying") as advance:
-            stream_backup(source, Path(own), sys.stdout.buffer, advance)
+            stream_backup(source, Path(own), __version__, sys.stdout.buffer, advance)
         return
     while True:
         began = time.monotonic()
         with show_progress("Copying") as advance:
-            manifest = back_up(source, folder, advance)
+            manifest = back_up(source, folder, __version__, advance)
         _tell(manifest, f"{folder / manifest.file}: {manifest.events:,} events, {manifest.size:,} bytes", json=json)
         for removed in [] if keep is None else rotate_backups(folder, keep):
             typer.echo(f"removed {removed}", err=True)
