@@ -79,12 +79,21 @@ class Mode:
     fields: dict[str, Any]
     zone: str
     day: Day
+    # Has a window that is open from 18:00 to 22:00.
+    evenings: bool = False
     periods: dict[str, ModelBoard] = field(default_factory=dict)
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        windows = (Window("daily", self.zone), Window("weekly", self.zone, self.day), ALL_TIME)
+        evening = Window("evening", self.zone, cron="0 18 * * *", open_s=4 * 3600)
+        return (*windows, evening) if self.evenings else windows
 
     def names(self, at: int) -> list[str]:
         wall = to_datetime(at).astimezone(ZoneInfo(self.zone))
         first = wall.date() - dt.timedelta(days=(wall.weekday() - list(Day).index(self.day)) % 7)
-        return [f"daily-{wall.date()}", f"weekly-{first}", "all"]
+        names = [f"daily-{wall.date()}", f"weekly-{first}", "all"]
+        return [*names, f"evening-{wall.date()}T1800"] if self.evenings and 18 <= wall.hour < 22 else names
 
     def submit(self, event_id: str, user: str, score: float, at: int, subscore: int) -> None:
         for name in self.names(at):
@@ -108,7 +117,13 @@ class Mode:
 
 def modes() -> list[Mode]:
     return [
-        Mode("solo", {"rule": Rule.BEST, "order": Order.DESC, "ties": Ties.EARLIEST}, "Europe/Berlin", Day.MONDAY),
+        Mode(
+            "solo",
+            {"rule": Rule.BEST, "order": Order.DESC, "ties": Ties.EARLIEST},
+            "Europe/Berlin",
+            Day.MONDAY,
+            evenings=True,
+        ),
         Mode(
             "duo",
             {"rule": Rule.INCREMENT, "order": Order.DESC, "ties": Ties.SHARED, "subscore": Order.ASC},
@@ -154,8 +169,7 @@ class Story:
     async def begin(self) -> None:
         async with self.stage.running() as laurels:
             for mode in self.modes:
-                windows = (Window("daily", mode.zone), Window("weekly", mode.zone, mode.day), ALL_TIME)
-                await create(laurels, mode.uuid, windows=windows, **mode.fields)
+                await create(laurels, mode.uuid, windows=mode.windows, **mode.fields)
 
     async def live(self, days: int) -> None:
         times = play(self.rng, days)
@@ -196,7 +210,7 @@ class Story:
         submission = Submission(user, score, at=self.clock.now - late, event_id=f"e{self.events}", subscore=subscore)
         answer = await laurels.submissions.submit(board, submission)
         assert [each.period.name for each in answer.counted] == mode.names(self.clock.now - late)
-        assert answer.late == ()
+        assert len(answer.counted) + len(answer.late) == len(mode.windows)
         mode.submit(f"e{self.events}", user, score, self.clock.now - late, subscore or 0)
 
     async def check_users(self, laurels: Laurels) -> None:
