@@ -107,7 +107,8 @@ def _is_fast(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("shared-server")) as running:
+    # A slow machine must not fail tests: other tests show that calls are refused under too much load.
+    with RunningServer(tmp_path_factory.mktemp("shared-server"), target_delay_ms="0") as running:
         yield running
 
 

@@ -250,7 +250,7 @@ CODES: dict[str, str] = {
     "too_many_templates": "the pod has the maximum number of templates",
     "attempts_used": "the user has used all attempts of the period",
     "window_closed": "all windows of the board are closed at that time",
-    "not_confirmed": "the confirmation is not the UUID of the board",
+    "not_confirmed": "the confirmation is missing, or is not the UUID of the board",
     "events_pruned": "some of the events that this request needs have been removed",
     "user_erased": "the user was erased, and the score is from before the erasure",
     "too_many_circles": "the user would be in more circles than allowed",

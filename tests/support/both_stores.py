@@ -17,10 +17,10 @@ from support.stores import shared_postgres, shared_redis
 
 @pytest.fixture(scope="module", params=["embedded", "shared"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    stores = {}
+    stores = {"target_delay_ms": "0"}
     if request.param == "shared":
         name = f"both_{uuid.uuid4().hex[:12]}"
-        stores = {"ledger": shared_postgres().new_database(name), "index": shared_redis().url}
+        stores |= {"ledger": shared_postgres().new_database(name), "index": shared_redis().url}
     with RunningServer(tmp_path_factory.mktemp(f"both-{request.param}"), **stores) as running:
         yield running
 

@@ -19,9 +19,11 @@ from laurels.cli import (
     data,
     events,
     migrate,
+    seasons,
     serve,
     simulate,
     spool,
+    users,
     watch,
 )
 from laurels.errors import ERROR_MAPPINGS, LaurelsError
@@ -31,7 +33,6 @@ app = typer.Typer(
     name="laurels",
     help="A real-time leaderboard service.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -44,6 +45,7 @@ app.command()(data.verify)
 app.command()(data.rebuild)
 app.command()(data.top)
 app.command()(data.jobs)
+app.command()(admin.audit)
 app.command()(watch.watch)
 app.command()(simulate.simulate)
 app.command()(bench.bench)
@@ -53,6 +55,11 @@ app.add_typer(configuration.config, name="config")
 app.add_typer(admin.pods, name="pods")
 app.add_typer(admin.keys, name="keys")
 app.add_typer(boards.boards, name="boards")
+app.add_typer(seasons.seasons, name="seasons")
+app.add_typer(seasons.rewards, name="rewards")
+app.add_typer(users.users, name="users")
+app.add_typer(users.reviews, name="reviews")
+app.add_typer(admin.webhooks, name="webhooks")
 app.add_typer(events.schemas, name="schemas")
 app.add_typer(events.dead_letters, name="dead-letters")
 app.add_typer(spool.spool, name="spool")

@@ -12,8 +12,8 @@ import msgspec
 import typer
 
 from laurels import __version__
+from laurels.cli.options import DataDir
 from laurels.cli.progress import show_progress
-from laurels.cli.serve import DataDir
 from laurels.config import ledger_path, read_settings
 from laurels.errors import Invalid
 from laurels.settings import Settings

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from laurels.cli.serve import ConfigFile
+from laurels.cli.options import ConfigFile
 from laurels.config import read_sourced_settings, shown_value
 from laurels.settings import SETTINGS
 

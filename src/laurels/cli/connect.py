@@ -4,6 +4,7 @@ Commands use only the HTTP API. If no server holds the data folder, the command 
 socket in a private temporary folder.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -12,21 +13,21 @@ import httpx
 import msgspec
 
 from laurels.client import AsyncClient, Request
+from laurels.core.ids import new_key_id
 from laurels.errors import Invalid, LaurelsError, Unauthenticated, Unavailable
 from laurels.settings import Settings
 from laurels.wiring import running_server
 
 TIMEOUT_S = 60
+# Entries per page of a list.
+PAGE = 500
 OWN = "laurels"
 
 
 @contextlib.asynccontextmanager
 async def connect(settings: Settings) -> AsyncIterator["Peer"]:
-    own = running_server(settings)
-    url = settings.client.url or own
+    url, key = where_to_call(settings)
     if url:
-        # The data folder's admin key must not be sent to any server but the one that holds the folder.
-        key = settings.client.key or (find_admin_key(settings) if _same_server(url, own) else None)
         async with client_of(url, key) as client:
             yield client
     elif url is None:
@@ -39,6 +40,52 @@ async def connect(settings: Settings) -> AsyncIterator["Peer"]:
             "ledger_unavailable",
             f"{settings.server.data_dir} is in use by another laurels command. Try again when it has finished.",
         )
+
+
+def where_to_call(settings: Settings) -> tuple[str | None, str | None]:
+    """Return the URL of the server and the key for it.
+
+    The URL is None if no server holds the data folder, and empty if another command does.
+    """
+    own = running_server(settings)
+    url = settings.client.url or own
+    # The data folder's admin key must not be sent to any server but the one that holds the folder.
+    key = settings.client.key or (find_admin_key(settings) if url and _same_server(url, own) else None)
+    return url, key
+
+
+def ask(settings: Settings, method: str, path: str, body: Any = None, **query: Any) -> Any:
+    """Make one call and return its answer. What is None in the query is not sent."""
+    # With an idempotency key, a write that is retried takes effect once.
+    headers = {} if method == "GET" else {"Idempotency-Key": new_key_id()}
+
+    async def run() -> Any:
+        async with connect(settings) as client:
+            return await call(client, method, path, params=_sent(query), json=body, headers=headers)
+
+    return asyncio.run(run())
+
+
+def ask_all(settings: Settings, path: str, listed: str, limit: int | None = None, **query: Any) -> list[dict[str, Any]]:
+    """Return a list from all of its pages, or its first `limit` entries."""
+
+    async def run() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        params = _sent(query) | {"limit": PAGE if limit is None else min(limit, PAGE)}
+        async with connect(settings) as client:
+            while limit is None or len(found) < limit:
+                page = await call(client, "GET", path, params=params)
+                found += page[listed]
+                if page["nextCursor"] is None:
+                    break
+                params["cursor"] = page["nextCursor"]
+        return found if limit is None else found[:limit]
+
+    return asyncio.run(run())
+
+
+def _sent(query: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in query.items() if value is not None}
 
 
 class Peer(AsyncClient):
@@ -54,7 +101,9 @@ class Peer(AsyncClient):
         return str(self.http.base_url)
 
     def with_hint(self, error: LaurelsError) -> LaurelsError:
-        """Return the error; if authentication failed, with a hint that says how to set the key."""
+        """Return the error; if an option would help, with a hint that names it."""
+        if isinstance(error, Invalid) and error.field == "podId" and error.code == "missing_field":
+            return Invalid(error.code, "An admin key belongs to no pod. Name one with --pod.", field="--pod")
         if not isinstance(error, Unauthenticated):
             return error
         where = "" if self.http.base_url.host == OWN else f" for {self.url}"

@@ -12,11 +12,11 @@ from urllib.parse import quote, urlencode
 import httpx
 import typer
 
-from laurels.cli.admin import AsJson, Key, Url, ask, reach, show
-from laurels.cli.connect import call, connect, reach_other
+from laurels.cli.connect import ask, call, connect, reach_other
 from laurels.cli.move import Move, report
+from laurels.cli.options import AsJson, with_server
+from laurels.cli.output import show
 from laurels.cli.progress import show_progress
-from laurels.cli.serve import DataDir
 from laurels.cli.transfer import Format, Importer, guess_format, write_events
 from laurels.client.retry import error_of
 from laurels.core.ids import new_key_id
@@ -34,32 +34,32 @@ JSON = {"Content-Type": "application/json"}
 PATIENT = 8
 
 
+@with_server
 def top(
+    settings: Settings,
     board: Annotated[str, typer.Argument(help="The board's UUID.")] = "default",
     limit: Annotated[int, typer.Option(help="Number of users to show.")] = 10,
     offset: Annotated[int, typer.Option(help="Number of users to skip.")] = 0,
     window: Annotated[str | None, typer.Option(help="Window to show. Default: the board's first window.")] = None,
     period: Annotated[str | None, typer.Option(help="Period name, or 'previous'. Default: the current period.")] = None,
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the top users of a board."""
     query = {"limit": limit, "offset": offset, "window": window, "period": period}
     chosen = urlencode({name: value for name, value in query.items() if value is not None})
     path = f"/api/v1/leaderboards/{quote(board, safe='')}/top?{chosen}"
-    users = ask(reach(url, key, data_dir), "GET", path)["users"]
+    users = ask(settings, "GET", path)["users"]
     named = ["displayName"] if any("displayName" in user for user in users) else []
     show(users, ["rank", *named, "userId", "score", "timestamp"], as_json)
 
 
-def jobs(url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+@with_server
+def jobs(settings: Settings, as_json: AsJson = False) -> None:
     """Show the periodic jobs and the results of their last runs.
 
     Each job runs on one server at a time, on behalf of all servers.
     """
-    found = ask(reach(url, key, data_dir), "GET", "/api/v1/jobs")["jobs"]
+    found = ask(settings, "GET", "/api/v1/jobs")["jobs"]
     if not as_json:
         found = [job | {"last": _last_run(job)} for job in found]
     show(found, ["job", "runs", "finishedAt", "last"], as_json)
@@ -73,14 +73,13 @@ def _last_run(job: dict[str, Any]) -> str:
     return ", ".join(f"{name} {count}" for name, count in (job["result"] or {}).items()) or "done"
 
 
-def verify(url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+@with_server
+def verify(settings: Settings, as_json: AsJson = False) -> None:
     """Compare the index and the stored rows with the scores computed from all events.
 
     Exits with code 1 if they differ.
     """
-    last = asyncio.run(
-        _follow(reach(url, key, data_dir), "GET", "/api/v1/verify", "Checking users", _difference, as_json)
-    )
+    last = asyncio.run(_follow(settings, "GET", "/api/v1/verify", "Checking users", _difference, as_json))
     if as_json:
         typer.echo(json.dumps(last))
     else:
@@ -89,36 +88,36 @@ def verify(url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: 
         raise typer.Exit(DIFFERENT)
 
 
+@with_server
 def rebuild(
+    settings: Settings,
     board: Annotated[str | None, typer.Argument(help="The board's UUID. Default: all boards.")] = None,
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Rebuild rankings from the ledger while they are in use, and report what differed."""
     path = "/api/v1/rebuild" + ("" if board is None else f"?board={quote(board, safe='')}")
-    last = asyncio.run(_follow(reach(url, key, data_dir), "POST", path, "Rebuilding", _rebuilt, as_json))
+    last = asyncio.run(_follow(settings, "POST", path, "Rebuilding", _rebuilt, as_json))
     if as_json:
         typer.echo(json.dumps(last))
     else:
         typer.echo(f"Rows rebuilt: {last['rebuiltRows']}. Users that differed before: {last['differences']}.")
 
 
+@with_server
 def export(
+    settings: Settings,
     board: Board,
     output: Annotated[Path | None, typer.Argument(help="File to write. Default: standard output.")] = None,
     file_format: FileFormat = None,
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
 ) -> None:
     """Export all events of a board as JSON lines or CSV."""
     chosen = file_format or guess_format(output)
-    asyncio.run(_export(reach(url, key, data_dir), board, output, chosen))
+    asyncio.run(_export(settings, board, output, chosen))
 
 
+@with_server
 def import_(
+    settings: Settings,
     board: Annotated[
         str | None, typer.Argument(help="The board's UUID. Required for a file; with --from, default: all boards.")
     ] = None,
@@ -137,9 +136,6 @@ def import_(
         bool,
         typer.Option("--last", help="The server that --from names accepts no more scores: import its rewards too."),
     ] = False,
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
 ) -> None:
     """Import events into a board from JSON lines or CSV; with --from, import everything from another server.
 
@@ -148,13 +144,13 @@ def import_(
     Exits with code 1 if something was not imported.
     """
     if from_url is not None:
-        if asyncio.run(_import_from(reach(url, key, data_dir), from_url, from_key, board, last=last)):
+        if asyncio.run(_import_from(settings, from_url, from_key, board, last=last)):
             raise typer.Exit(DIFFERENT)
         return
     if board is None:
         raise Invalid("missing_field", "Name the BOARD to import into, or another server with --from.", field="BOARD")
     chosen = file_format or guess_format(source)
-    refused = asyncio.run(_import(reach(url, key, data_dir), board, source, chosen, run_id or new_key_id()))
+    refused = asyncio.run(_import(settings, board, source, chosen, run_id or new_key_id()))
     if refused:
         raise typer.Exit(DIFFERENT)
 

@@ -2,17 +2,16 @@
 
 import asyncio
 import json
-import sys
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from laurels.cli.admin import AsJson, Key, PodId, Url, ask, reach, show
-from laurels.cli.connect import call, connect
+from laurels.cli.connect import ask, ask_all, call, connect
+from laurels.cli.fields import read_json
+from laurels.cli.options import AsJson, PodId, with_server
+from laurels.cli.output import show
 from laurels.cli.progress import show_progress
-from laurels.cli.serve import DataDir
 from laurels.errors import Invalid
 from laurels.settings import Settings
 
@@ -29,17 +28,17 @@ AT_ONCE = 500
 
 
 @schemas.command("list")
-def list_schemas(
-    pod_id: PodId, url: Url = None, key: Key = None, data_dir: DataDir = None, as_json: AsJson = False
-) -> None:
+@with_server
+def list_schemas(settings: Settings, pod_id: PodId, as_json: AsJson = False) -> None:
     """List the schemas of a pod, newest first."""
-    _show_schemas(ask(reach(url, key, data_dir), "GET", _pod(pod_id, "schemas"))["schemas"], as_json)
+    _show_schemas(ask(settings, "GET", _pod(pod_id, "schemas"))["schemas"], as_json)
 
 
 @schemas.command("show")
-def show_schema(pod_id: PodId, version: Version, url: Url = None, key: Key = None, data_dir: DataDir = None) -> None:
+@with_server
+def show_schema(settings: Settings, pod_id: PodId, version: Version) -> None:
     """Show a schema as JSON, in the format that `laurels schemas put` reads."""
-    found = ask(reach(url, key, data_dir), "GET", _schema(pod_id, version))
+    found = ask(settings, "GET", _schema(pod_id, version))
     for name in ("podId", "createdAt", "updatedAt"):
         found.pop(name)
     for name in ("eventIdFrom", "versionFrom"):
@@ -48,52 +47,46 @@ def show_schema(pod_id: PodId, version: Version, url: Url = None, key: Key = Non
 
 
 @schemas.command("put")
+@with_server
 def put_schema(
+    settings: Settings,
     pod_id: PodId,
     file: Annotated[str, typer.Argument(help="JSON file with the schema, or - for standard input.")],
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a schema, or replace the one with the same version."""
-    body = _read_json(file)
+    body = read_json(file)
     version = body.get("schemaVersion")
     if not isinstance(version, str):
         raise Invalid("missing_field", f"{file}: schemaVersion is missing.", field="schemaVersion", rule="required")
-    _show_schemas([ask(reach(url, key, data_dir), "PUT", _schema(pod_id, version), body)], as_json)
+    _show_schemas([ask(settings, "PUT", _schema(pod_id, version), body)], as_json)
 
 
 @schemas.command("state")
+@with_server
 def set_state(
+    settings: Settings,
     pod_id: PodId,
     version: Version,
     state: Annotated[str, typer.Argument(help="draft, active, deprecated or retired.")],
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Change the state of a schema."""
-    changed = ask(reach(url, key, data_dir), "PATCH", _schema(pod_id, version), {"state": state})
+    changed = ask(settings, "PATCH", _schema(pod_id, version), {"state": state})
     _show_schemas([changed], as_json)
 
 
 @schemas.command("delete")
-def delete_schema(
-    pod_id: PodId,
-    version: Version,
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
-    as_json: AsJson = False,
-) -> None:
+@with_server
+def delete_schema(settings: Settings, pod_id: PodId, version: Version, as_json: AsJson = False) -> None:
     """Delete a schema that is in state draft or retired."""
-    _show_schemas([ask(reach(url, key, data_dir), "DELETE", _schema(pod_id, version))], as_json)
+    _show_schemas([ask(settings, "DELETE", _schema(pod_id, version))], as_json)
 
 
 @schemas.command("try")
+@with_server
 def try_schema(
+    settings: Settings,
     pod_id: PodId,
     file: Annotated[str, typer.Argument(help="JSON file with an event of the game, or - for standard input.")],
     version: Annotated[
@@ -102,9 +95,6 @@ def try_schema(
     header: Annotated[
         list[str] | None, typer.Option(help="Header of the Kafka record, as NAME=VALUE. Can be repeated.")
     ] = None,
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
 ) -> None:
     """Show how an event would be read, without storing it.
 
@@ -114,8 +104,8 @@ def try_schema(
         if "=" not in each:
             raise Invalid("wrong_format", f"--header {each!r} must be NAME=VALUE.", field="--header")
     headers = dict(each.partition("=")[::2] for each in header or [])
-    body = {"event": _read_json(file), "headers": headers, "schemaVersion": version}
-    tried = ask(reach(url, key, data_dir), "POST", _pod(pod_id, "schema-trials"), body)
+    body = {"event": read_json(file), "headers": headers, "schemaVersion": version}
+    tried = ask(settings, "POST", _pod(pod_id, "schema-trials"), body)
     typer.echo(json.dumps(tried["event"], indent=2, ensure_ascii=False))
     if tried["problem"]:
         typer.echo(f"The event would not be counted: {tried['problem']['detail']}", err=True)
@@ -123,44 +113,41 @@ def try_schema(
 
 
 @dead_letters.command("list")
+@with_server
 def list_dead_letters(
+    settings: Settings,
     pod_id: PodId,
     limit: Annotated[int, typer.Option(help="Maximum number to list, newest first.")] = 100,
     code: Annotated[str | None, typer.Option(help="Only list those with this error code.")] = None,
     replayed: Annotated[bool, typer.Option("--replayed", help="Also list those that a replay has counted.")] = False,
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, newest first."""
-    found = asyncio.run(_collect(reach(url, key, data_dir), pod_id, limit, code, replayed=replayed))
+    found = _letters(settings, pod_id, limit, code, replayed=replayed)
     show(found, LETTER_COLUMNS, as_json)
 
 
 @dead_letters.command("show")
+@with_server
 def show_dead_letter(
+    settings: Settings,
     pod_id: PodId,
     letter_id: Annotated[str, typer.Argument(help="The dead letter's id, as shown by `laurels dead-letters list`.")],
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
 ) -> None:
     """Show a dead letter with its content."""
     path = _pod(pod_id, "dead-letters") + f"/{quote(letter_id, safe='')}"
-    typer.echo(json.dumps(ask(reach(url, key, data_dir), "GET", path), indent=2, ensure_ascii=False))
+    typer.echo(json.dumps(ask(settings, "GET", path), indent=2, ensure_ascii=False))
 
 
 @dead_letters.command("replay")
+@with_server
 def replay_dead_letters(
+    settings: Settings,
     pod_id: PodId,
     letter_ids: Annotated[
         list[str] | None, typer.Argument(help="Ids, as shown by `laurels dead-letters list`. Default: all.")
     ] = None,
     code: Annotated[str | None, typer.Option(help="Without ids: only replay those with this error code.")] = None,
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay dead letters with the current schemas.
@@ -168,7 +155,9 @@ def replay_dead_letters(
     Each event counts once, even if it is replayed several times.
     Exits with code 3 if any is refused.
     """
-    results = asyncio.run(_replay(reach(url, key, data_dir), pod_id, letter_ids, code))
+    # Replay the oldest first; the API lists the newest first.
+    wanted = letter_ids or [each["id"] for each in reversed(_letters(settings, pod_id, None, code, replayed=False))]
+    results = asyncio.run(_replay(settings, pod_id, wanted))
     refused = [result for result in results if result["status"] == "refused"]
     if as_json:
         typer.echo(json.dumps(results, ensure_ascii=False))
@@ -183,44 +172,28 @@ def replay_dead_letters(
 
 
 @dead_letters.command("discard")
+@with_server
 def discard_dead_letters(
+    settings: Settings,
     pod_id: PodId,
     letter_ids: Annotated[list[str], typer.Argument(help="Ids, as shown by `laurels dead-letters list`.")],
     reason: Annotated[str, typer.Option(help="Why they need no replay.")],
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
 ) -> None:
     """Discard dead letters that need no replay. They stay in Kafka, and lists leave them out."""
     body = {"ids": letter_ids, "reason": reason}
-    answer = ask(reach(url, key, data_dir), "POST", _pod(pod_id, "dead-letters/discard"), body)
+    answer = ask(settings, "POST", _pod(pod_id, "dead-letters/discard"), body)
     typer.echo(f"{answer['discarded']} discarded.")
 
 
-async def _collect(
+def _letters(
     settings: Settings, pod_id: str, limit: int | None, code: str | None, *, replayed: bool
 ) -> list[dict[str, Any]]:
     """Return all dead letters, or the newest `limit` of them."""
-    found: list[dict[str, Any]] = []
-    params: dict[str, Any] = {
-        "limit": AT_ONCE if limit is None else min(limit, AT_ONCE),
-        "replayed": str(replayed).lower(),
-    }
-    if code is not None:
-        params["code"] = code
-    async with connect(settings) as client:
-        while limit is None or len(found) < limit:
-            page = await call(client, "GET", _pod(pod_id, "dead-letters"), params=params)
-            found += page["deadLetters"]
-            if page["nextCursor"] is None:
-                break
-            params["cursor"] = page["nextCursor"]
-    return found if limit is None else found[:limit]
+    path = _pod(pod_id, "dead-letters")
+    return ask_all(settings, path, "deadLetters", limit, code=code, replayed=str(replayed).lower())
 
 
-async def _replay(settings: Settings, pod_id: str, ids: list[str] | None, code: str | None) -> list[dict[str, Any]]:
-    # Replay the oldest first; the API lists the newest first.
-    wanted = ids or [each["id"] for each in reversed(await _collect(settings, pod_id, None, code, replayed=False))]
+async def _replay(settings: Settings, pod_id: str, wanted: list[str]) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     with show_progress("Replaying") as advance:
         async with connect(settings) as client:
@@ -246,15 +219,3 @@ def _pod(pod_id: str, what: str) -> str:
 
 def _schema(pod_id: str, version: str) -> str:
     return _pod(pod_id, f"schemas/{quote(version, safe='')}")
-
-
-def _read_json(file: str) -> dict[str, Any]:
-    text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
-    name = "standard input" if file == "-" else file
-    try:
-        read = json.loads(text)
-    except ValueError as error:
-        raise Invalid("invalid_json", f"{name} is not JSON: {error}.") from None
-    if not isinstance(read, dict):
-        raise Invalid("not_an_object", f"{name} must contain a JSON object.")
-    return read

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from laurels.cli.options import DataDir, IndexUrl, LedgerUrl
 from laurels.cli.progress import show_progress
-from laurels.cli.serve import DataDir, IndexUrl, LedgerUrl
 from laurels.config import LEDGER_FILE, hide_password, ledger_path, ledger_url, read_settings
 from laurels.errors import Invalid, Unavailable
 from laurels.settings import Settings

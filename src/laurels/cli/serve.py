@@ -1,33 +1,15 @@
 """`laurels serve` and `laurels ingest`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from laurels.cli.options import ConfigFile, DataDir, IndexUrl, LedgerUrl, option
 from laurels.config import is_shared, read_settings
 from laurels.errors import Invalid
 from laurels.logs import configure_logs
-from laurels.settings import SETTINGS
 
-
-def option(name: str) -> Any:
-    setting = SETTINGS[name]
-    default = f" Default: {setting.shown_default}." if setting.shown_default else ""
-    return typer.Option(setting.flag, help=f"{setting.help}{default} Variable: {setting.variable}.", show_default=False)
-
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        help="Configuration file (TOML): see `laurels config`. Variable: LAURELS_CONFIG.",
-        show_default=False,
-    ),
-]
-DataDir = Annotated[Path | None, option("data_dir")]
-LedgerUrl = Annotated[str | None, option("ledger")]
-IndexUrl = Annotated[str | None, option("index")]
 Kafka = Annotated[str | None, option("kafka")]
 KafkaConfig = Annotated[Path | None, option("kafka_config")]
 LogLevel = Annotated[str | None, option("log_level")]

@@ -14,9 +14,8 @@ from urllib.parse import quote
 import typer
 from msgspec import UNSET
 
-from laurels.cli.admin import Key, Url
 from laurels.cli.connect import Peer, call
-from laurels.cli.serve import DataDir, option
+from laurels.cli.options import DataDir, Key, Url, option
 from laurels.cli.simulation import SIMULATIONS, Play, Scenario, Simulation
 from laurels.client import Score
 from laurels.config import read_settings

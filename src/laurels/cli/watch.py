@@ -20,9 +20,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from laurels.cli.admin import AsJson, Key, Url, reach
 from laurels.cli.connect import Peer, connect
-from laurels.cli.serve import DataDir
+from laurels.cli.options import AsJson, with_server
 from laurels.client import Entry, LiveView, endpoints
 from laurels.errors import LaurelsError
 from laurels.settings import Settings
@@ -45,15 +44,14 @@ SIGNS = Signs("● live", "▲", "▼", "…")
 PLAIN = Signs("live", "+", "-", "...")
 
 
+@with_server
 def watch(
+    settings: Settings,
     board: Annotated[str, typer.Argument(help="The board's UUID.")] = "default",
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Number of top users to show.")] = 20,
     me: Annotated[str | None, typer.Option(help="User id to highlight and to show with the neighbours.")] = None,
     window: Annotated[str | None, typer.Option(help="Window to show. Default: the board's first window.")] = None,
     segment: Annotated[str | None, typer.Option(help="Segment to show: global, region:ID or circle:ID.")] = None,
-    url: Url = None,
-    key: Key = None,
-    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a board with live updates, until Ctrl-C.
@@ -61,7 +59,6 @@ def watch(
     With --json, or if standard output is not a terminal, prints one line of JSON per update.
     """
     ask = endpoints.live(board, limit, user_id=me, window=window, segment=segment)
-    settings = reach(url, key, data_dir)
     with contextlib.suppress(KeyboardInterrupt):
         if as_json or not sys.stdout.isatty():
             asyncio.run(_print(settings, ask))

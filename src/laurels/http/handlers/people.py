@@ -50,13 +50,12 @@ async def patch_profile(call: Call[PodQuery, ProfileBody]) -> ProfileAnswer:
 async def get_profile(call: Call[PodQuery, None]) -> PersonEntry:
     """Return a user's profile.
 
-    Includes where the user is hidden, except for the player.
+    Includes where the user is hidden, except for the player. A hidden user without a profile has an empty one.
     """
     pod_id = await call.laurels.access.pod_of(call.caller, call.query.pod_id)
-    profile = await call.laurels.profiles.profile(pod_id, call.user_id)
     if call.caller.player is not None:
-        return PersonEntry(**msgspec.structs.asdict(_answer(profile)))
-    return _entry(call, profile, await call.laurels.profiles.hides(pod_id, call.user_id))
+        return PersonEntry(**msgspec.structs.asdict(_answer(await call.laurels.profiles.profile(pod_id, call.user_id))))
+    return _entry(call, *await call.laurels.profiles.profile_and_hides(pod_id, call.user_id))
 
 
 async def get_people(call: Call[PeopleQuery, None]) -> PeopleAnswer:

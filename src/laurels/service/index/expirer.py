@@ -82,12 +82,11 @@ class Expirer:
                 raise
 
     async def _settle_before_write(self, board: Board) -> None:
-        """Do as `settle` before rows are ranked, unless it is these rows that expire."""
-        if not self._settling.setdefault(board.id, asyncio.Lock()).locked():
-            try:
-                await self.settle(board)
-            except LaurelsError as error:
-                log.debug("scores_not_expired", board=board.uuid, reason=error.message)
+        """Do as `settle` before rows are ranked. Rows that are stored are ranked in any case."""
+        try:
+            await self.settle(board)
+        except LaurelsError as error:
+            log.debug("scores_not_expired", board=board.uuid, reason=error.message)
 
     def _restore(self, board: Board, known: float | None) -> None:
         if known is None:
@@ -111,7 +110,7 @@ class Expirer:
         ]:
             as_of = self._ledger.as_of
             rows = await self._ledger.expire(board.id, cutoffs, ROWS_PER_STEP)
-            await self._updater.apply(rows, as_of, at_once=True)
+            await self._updater.apply(rows, as_of, at_once=True, expired=True)
             oldest = await self._ledger.oldest_last_at(list(ends))
             await asyncio.sleep(0)
         due = min((at + ttl for period_id, at in oldest.items() if at + ttl <= ends[period_id]), default=math.inf)

@@ -112,13 +112,14 @@ class IndexUpdater:
         *,
         at_once: bool = False,
         wanted: Wanted = RanksWanted.NONE,
+        expired: bool = False,
     ) -> dict[tuple[int, str], RankChange]:
         """Apply recorded rows to the index and return the rank changes by (period id, user id).
 
         Never raises, because the rows are durable: if the index fails, the result lacks their ranks, and the repairer
         applies them as soon as possible. `as_of`: what was known of the ledger before the rows were read. `at_once`:
         don't buffer the rows, because a score may have become worse. `wanted`: which ranks to return, of all rows or
-        by board id and user.
+        by board id and user. `expired`: the rows are those of scores that expire.
         """
         periods: dict[int, dict[str, Row]] = {}
         for row in recorded:
@@ -132,8 +133,9 @@ class IndexUpdater:
             if (board := self._repairer.board_of(period_id)) is not None
         ]
         for board, _, rows in known:
-            if board.score_ttl_s is not None:
+            if board.score_ttl_s is not None and not expired:
                 self.on_expiring_rows(board, list(rows.values()))
+                await self.before_ranks(board)
         following = [
             self._follow(board, ranking, list(rows.values()), as_of, at_once=at_once, wanted=wanted)
             for board, ranking, rows in known
@@ -153,8 +155,6 @@ class IndexUpdater:
     async def _follow(
         self, board: Board, ranking: Ranking, rows: list[Row], as_of: AsOf, *, at_once: bool, wanted: Wanted
     ) -> list[RankChange] | None:
-        if board.score_ttl_s is not None:
-            await self.before_ranks(board)
         if board.flush_ms is not None and not at_once:
             self.buffers.add(board, ranking, rows, as_of)
             return None

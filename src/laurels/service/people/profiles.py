@@ -166,6 +166,16 @@ class Profiles:
             raise NotFound("user_not_found", f"User {user_id!r} has no profile in this pod.", field="userId")
         return found[0]
 
+    async def profile_and_hides(self, pod_id: str, user_id: str) -> tuple[Profile, dict[int, Hidden]]:
+        """Return a user's profile, empty if a hidden user has none, and how the user is hidden, by board id."""
+        hides = await self.hides(pod_id, user_id)
+        try:
+            return await self.profile(pod_id, user_id), hides
+        except NotFound:
+            if not hides:
+                raise
+            return Profile(user_id), hides
+
     async def hides(self, pod_id: str, user_id: str) -> dict[int, Hidden]:
         """Return how a user is hidden, by board id; 0 means all boards."""
         return await self._ledger.profiles.hides(pod_id, user_id)
